@@ -21,6 +21,7 @@ from benchmarks import report
 from benchmarks.report import Column
 
 SPEEDS = ("median", "lowest", "highest")  # of the rounds
+ROW_GIGABYTES = 2  # memory of a program at base size, about
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +129,17 @@ def source_ids(flags):
     return rows
 
 
+def check_memory(num_rows):
+    """Checks that the machine has memory for so many programs at base size."""
+    needed = ROW_GIGABYTES * num_rows
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    if needed > total:
+        raise SystemExit(
+            f"{num_rows} programs at once need about {needed} GB of memory; this "
+            f"machine has {total:.0f} GB. Choose fewer with --rows."
+        )
+
+
 def measure(flags):
     """Runs all programs in turn, and yields the rows of the table."""
     job = dataclasses.asdict(flags) | {"sources": source_ids(flags)}
@@ -136,6 +148,8 @@ def measure(flags):
     unknown = [name for name in names if name not in table]
     if unknown:
         raise SystemExit(f"Unknown rows: {unknown}. Known rows: {list(table)}.")
+    if not flags.model:
+        check_memory(len(names))
     running = {}
     for name in names:
         running[name] = start(table[name], job, flags.cores)

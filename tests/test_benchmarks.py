@@ -9,7 +9,7 @@ import sys
 import pytest
 from PIL import Image
 
-from benchmarks import page, quality_by_length, report
+from benchmarks import decode, page, quality_by_length, report
 from tests.test_docs import ROOT
 from tools import results
 
@@ -107,6 +107,16 @@ def test_help_names_the_command_instead_of_a_path(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         report.parse(report.Flags, "Measures.")
     assert "usage: python -m benchmarks.report [-h]" in capsys.readouterr().out
+
+
+def test_programs_that_do_not_fit_into_memory_do_not_start(monkeypatch):
+    monkeypatch.setattr(decode.os, "sysconf", lambda name: 4_000_000)  # 16 TB
+    decode.check_memory(18)
+    sizes = {"SC_PHYS_PAGES": 6_000_000, "SC_PAGE_SIZE": 4_096}
+    monkeypatch.setattr(decode.os, "sysconf", sizes.__getitem__)
+    decode.check_memory(12)
+    with pytest.raises(SystemExit, match="programs at once need .* has 25 GB"):
+        list(decode.measure(decode.Flags()))
 
 
 def test_no_file_is_written_without_the_flag(tmp_path, monkeypatch):
