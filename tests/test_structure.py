@@ -16,6 +16,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 MAY_IMPORT = {
     "types": set(),
     "file_reading": set(),
+    "compile_cache": set(),
     "layers": {"types"},
     "decode": {"types", "file_reading"},
     "training": {"types", "file_reading"},

@@ -9,11 +9,15 @@ import pathlib
 import signal
 import sys
 
+from keras_tfm import compile_cache
+
 # Statuses that a shell gives for a signal.
 INTERRUPTED, BROKEN_PIPE = 128 + signal.SIGINT, 141
 # FloatingPointError: the logits of a model are NaN.
 ERRORS = (ValueError, TypeError, OSError, ImportError, RuntimeError)
 ERRORS += (FloatingPointError,)
+# Commands that may compile what an earlier process has compiled.
+COMPILING = {"serve", "translate", "classify", "evaluate", "score"}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -44,6 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"keras-tfm {importlib.metadata.version('keras-tfm')}")
         return 0
     _choose_backend()
+    _keep_compiled(arguments)
     try:
         status = _run(arguments)
         _flush()
@@ -117,3 +122,12 @@ def _choose_backend():
         if importlib.util.find_spec(name) is not None:
             os.environ["KERAS_BACKEND"] = name
             return
+
+
+def _keep_compiled(arguments):
+    """Lets commands keep compiled functions for the next process."""
+    if COMPILING.isdisjoint(arguments[:1]):
+        return
+    folder = compile_cache.folder()
+    if folder is not None:
+        os.environ |= compile_cache.variables(folder)

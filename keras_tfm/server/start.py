@@ -1,12 +1,14 @@
 """Starts a server: the model in its process, or worker processes behind it."""
 
 import asyncio
+import contextlib
 import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from keras_tfm import compile_cache
 from keras_tfm.server import local
 from keras_tfm.server import workers as worker_processes
 from keras_tfm.server.app import make_apps
@@ -57,11 +59,15 @@ def run(
             app = make_apps(clients, limits.for_queue(queue_size * workers))
             await listen(app, host, port, limits, ready)
 
-    # A signal while models are loaded must not leave the folder behind.
+    # A signal while models are loaded must not leave a temporary folder behind.
     def leave(number, _):
         sys.exit(128 + number)
 
     signal.signal(signal.SIGTERM, leave)
     handle_hangup(leave)
-    with tempfile.TemporaryDirectory(prefix="keras-tfm-") as compiled:
-        asyncio.run(serve(compiled))
+    with contextlib.ExitStack() as stack:
+        compiled = compile_cache.folder()
+        if compiled is None:  # the workers still share what they compile
+            temporary = tempfile.TemporaryDirectory(prefix="keras-tfm-")
+            compiled = stack.enter_context(temporary)
+        asyncio.run(serve(str(compiled)))

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
+from keras_tfm import compile_cache
 from keras_tfm.server.engine import Job
 from keras_tfm.server.errors import Unavailable
 from keras_tfm.server.limits import Limits
@@ -327,13 +328,8 @@ def _environment(count, compiled):
         "OMP_NUM_THREADS": threads,  # PyTorch
         "TF_NUM_INTRAOP_THREADS": threads,
         "NPROC": threads,  # XLA, on JAX
-        "JAX_COMPILATION_CACHE_DIR": compiled,
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
-    variables = {**defaults, **os.environ}
-    option, flags = "tf_xla_persistent_cache_directory", "TF_XLA_FLAGS"
-    if option not in variables.get(flags, ""):
-        variables[flags] = f"{variables.get(flags, '')} --{option}={compiled}".strip()
+    variables = {**defaults, **os.environ, **compile_cache.variables(compiled)}
     # Its modules are those of this process, wherever that was started.
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     return variables

@@ -1,0 +1,83 @@
+"""Commands keep compiled functions for the next process."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import pytest
+
+from keras_tfm import cli, compile_cache
+
+NAMES = ("JAX_COMPILATION_CACHE_DIR", "TF_XLA_FLAGS", "KERAS_HOME")
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch):
+    for name in (*NAMES, compile_cache.VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_folder_is_private_and_in_that_of_keras(tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
+    folder = compile_cache.folder()
+    assert folder.parent == tmp_path / "home" / "keras_tfm" / "compiled"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert compile_cache.folder() == folder
+
+
+def test_each_kind_of_processor_has_a_folder(monkeypatch):
+    names = set()
+    for flags in ("avx2", "avx2 avx512f"):
+        text = f"processor : 0\nflags : {flags}\n\nprocessor : 1\nflags : {flags}\n"
+        monkeypatch.setattr(pathlib.Path, "read_text", lambda *_, text=text: text)
+        names.add(compile_cache.processor())
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize("name", ["", "file", "file/below", "/proc/here", "~nobody0/x"])
+def test_without_a_folder_nothing_is_kept(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("file").touch()
+    monkeypatch.setenv(compile_cache.VARIABLE, name)
+    assert compile_cache.folder() is None
+    module = sys.modules["keras_tfm.cli.main"]
+    monkeypatch.setattr(module, "_run", lambda arguments: 0)
+    assert cli.main(["serve"]) == 0
+    assert not any(variable in os.environ for variable in NAMES)
+
+
+def test_variables_of_the_user_stay(monkeypatch):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "mine")
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_auto_jit=1")
+    variables = compile_cache.variables("ours")
+    assert variables["JAX_COMPILATION_CACHE_DIR"] == "mine"
+    flags = variables["TF_XLA_FLAGS"].split()
+    assert flags == ["--tf_xla_auto_jit=1", "--tf_xla_persistent_cache_directory=ours"]
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_persistent_cache_directory=mine")
+    flags = compile_cache.variables("ours")["TF_XLA_FLAGS"]
+    assert flags == "--tf_xla_persistent_cache_directory=mine"
+
+
+@pytest.mark.backend("tensorflow", "jax")
+def test_the_next_process_finds_what_the_first_has_compiled(tmp_path):
+    environment = {**os.environ, compile_cache.VARIABLE: str(tmp_path)}
+    environment |= {"KERAS_BACKEND": keras.backend.backend()}
+    environment |= {"TF_CPP_MIN_LOG_LEVEL": "3"}  # as the command sets it
+    command = [sys.executable, "-m", "keras_tfm.cli", "translate", "en-de"]
+    outputs, files = [], []
+    for _ in range(2):
+        process = subprocess.run(
+            command,
+            input="Good morning.\n",
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert process.returncode == 0, process.stderr
+        assert "AOT" not in process.stderr  # JAX logs it as an error
+        outputs.append(process.stdout)
+        files.append({path.name for path in tmp_path.glob("*/*")})
+    assert outputs[0] == outputs[1]
+    assert files[0] == files[1] != set()
