@@ -2,10 +2,11 @@
 
 import dataclasses
 import hmac
+import ipaddress
 import json
 import os
-import pathlib
 import re
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 KEY_VARIABLE = "KERAS_TFM_API_KEY"
 MAX_HEADERS = 100  # status 431
 HEADER_BYTES = 65_536  # of all headers; status 431
+KEY_CHARACTERS = 4_096  # of the key, which a header must hold
 # Their bodies may hold the key, as in LibreTranslate's interface.
 KEY_IN_BODY = ("/translate", "/detect")
 SECURITY_HEADERS = {
@@ -74,14 +76,37 @@ def hosts_for(address: str, additional: Sequence[str]) -> tuple[str, ...]:
     """Returns the allowed hosts of a server.
 
     Args:
-        address: str, on which it listens. On a loopback address its names are
-            allowed; on others all are, unless `additional` names some.
+        address: str, on which it listens. On a loopback address that and its
+            names are allowed; on others all are, unless `additional` names
+            some.
         additional: strs, further names.
     """
-    is_loopback = address in ("localhost", "::1") or address.startswith("127.")
+    is_loopback = _is_loopback(address)
     if not is_loopback and not additional:
         return ()
-    return (*LOOPBACK, *(name.lower() for name in additional))
+    own = (in_url(address).lower(),) if is_loopback else ()
+    return (*LOOPBACK, *own, *(name.lower() for name in additional))
+
+
+def _is_loopback(address):
+    """Returns whether only this machine can reach an address or a name."""
+    try:  # "" listens on all addresses
+        places = socket.getaddrinfo(address, None) if address else ()
+    except (OSError, UnicodeError):  # `check_port` rejects it
+        places = ()
+    # The last part of fe80::1%eth0 names an interface.
+    addresses = {ipaddress.ip_address(str(place[4][0])) for place in places}
+    mapped = {getattr(ip, "ipv4_mapped", None) or ip for ip in addresses}
+    return bool(mapped) and all(ip.is_loopback for ip in mapped)
+
+
+def in_url(address: str) -> str:
+    """Returns an address as URLs have it, with brackets around IPv6.
+
+    Args:
+        address: str.
+    """
+    return f"[{address}]" if ":" in address else address
 
 
 def read_key(file: str | os.PathLike | None) -> str | None:
@@ -95,18 +120,20 @@ def read_key(file: str | os.PathLike | None) -> str | None:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file cannot be read, or the key is empty, or has other
-            characters than visible ASCII.
+        ValueError: the file cannot be read, or the key is empty or too long,
+            or has other characters than visible ASCII.
     """
     place, key = KEY_VARIABLE, os.environ.get(KEY_VARIABLE)
     if file is not None:
-        with reading(file, "an API key", "Make one by `openssl rand -hex 32`."):
-            key = pathlib.Path(file).read_text("utf-8").strip()
+        fix = "Make one by `openssl rand -hex 32`."
+        with reading(file, "an API key", fix), open(file, "rb") as content:
+            # /dev/zero does not end.
+            key = content.read(2 * KEY_CHARACTERS).decode().strip()
         place = f"--api-key-file {os.fspath(file)!r}"
-    if key is not None and not re.fullmatch("[!-~]+", key):
+    if key is not None and not re.fullmatch(f"[!-~]{{1,{KEY_CHARACTERS}}}", key):
         raise ValueError(
-            f"{place} must hold one key of visible ASCII characters; got "
-            f"{len(key)} characters. Make a key by `openssl rand -hex 32`."
+            f"{place} must hold one key of at most {KEY_CHARACTERS} visible ASCII "
+            f"characters; got {len(key)}. Make a key by `openssl rand -hex 32`."
         )
     return key
 
@@ -148,6 +175,8 @@ class Guard:
                 f"A request must have at most {MAX_HEADERS} headers of {HEADER_BYTES} "
                 f"bytes in all; got {len(scope['headers'])} of {size}."
             )
+        if re.search(r"[\x00-\x1f\x7f]", scope["path"]):
+            return 404, "Not Found"  # routes match "/metrics\n", too
         headers = dict(scope["headers"])
         if b"content-length" in headers and b"transfer-encoding" in headers:
             return 400, (  # a proxy may read another body

@@ -10,12 +10,14 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from keras_tfm.server.access import HEADER_BYTES
+from keras_tfm.server.access import HEADER_BYTES, in_url
 from keras_tfm.server.limits import Limits
 from keras_tfm.server.protocol import LimitedProtocol
 
 MAX_CONNECTIONS = 10_000  # fewer if the process may open fewer files
-BACKLOG = 128  # connections that the system holds until they are accepted
+# Connections that the system holds until they are accepted, all at once.
+BACKLOG = 128
+MIN_FILES = 64  # open files: 16 of libraries, and some connections
 KEEP_ALIVE = 5  # seconds that a connection may be silent between two requests
 
 
@@ -24,19 +26,21 @@ def check_port(host: str, port: int) -> None:
 
     Raises:
         ValueError: there is no such port.
-        OSError: the address is taken.
+        OSError: the address is taken, or too few files may be open.
     """
     if not 0 <= port <= 65535:
         raise ValueError(f"--port must be from 0 to 65535; got {port}.")
+    max_connections()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # names may have odd characters
+            cause = getattr(error, "strerror", error)
             raise OSError(
-                f"--port: nothing can listen at {host}:{port} ({error.strerror}). "
-                "Choose another port."
+                f"--host and --port: nothing can listen at {in_url(host)}:{port} "
+                f"({cause}). Choose another address or port."
             ) from error
 
 
@@ -74,7 +78,7 @@ def configure(app: ASGIApp, host: str, port: int, limits: Limits) -> uvicorn.Con
         http=functools.partial(
             LimitedProtocol, limits.header_timeout, max_connections()
         ),
-        backlog=BACKLOG,
+        backlog=min(BACKLOG, max(8, max_connections() // 4)),
         h11_max_incomplete_event_size=HEADER_BYTES,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=math.ceil(limits.timeout),
@@ -118,11 +122,21 @@ def handle_hangup(handler: Callable[[int, Any], Any]) -> None:
 
 
 def max_connections() -> int:
-    """Returns how many connections fit into the open files of this process."""
+    """Returns how many connections fit into the open files of this process.
+
+    Raises:
+        OSError: the limit of open files is too low for a server.
+    """
     try:
         import resource
     except ImportError:  # Windows
         return MAX_CONNECTIONS
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited = soft == resource.RLIM_INFINITY
-    return MAX_CONNECTIONS if unlimited else min(MAX_CONNECTIONS, max(8, soft // 2))
+    if soft == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    if soft < MIN_FILES:
+        raise OSError(
+            f"The limit of open files must be at least {MIN_FILES}; got {soft}. Raise "
+            "it with `ulimit -n 1024`."
+        )
+    return min(MAX_CONNECTIONS, soft // 2)

@@ -20,6 +20,11 @@ KEY = "3f0a"
             ["evil.com", "localhost:evil.com", "localhost:@evil.com"],
         ),
         ("::1", (), ["[::1]", "LOCALHOST"], ["localhost.evil.com:8501", "::1"]),
+        ("127.0.0.2", (), ["127.0.0.2:8501", "localhost"], ["evil.com", "127.0.0.3"]),
+        ("LOCALHOST", (), ["localhost:8501", "127.0.0.1"], ["evil.com"]),
+        ("0:0:0:0:0:0:0:1", (), ["[::1]", "[0:0:0:0:0:0:0:1]:80"], ["evil.com"]),
+        ("::ffff:127.0.0.1", (), ["127.0.0.1"], ["evil.com"]),
+        ("", (), ["10.0.0.1:8501"], []),
         ("127.0.0.1", ("mt.org",), ["MT.org:443", "localhost"], ["xmt.org", ":1"]),
         ("0.0.0.0", (), ["evil.com", "10.0.0.1:8501"], []),
         ("0.0.0.0", ("mt.org",), ["mt.org", "127.0.0.1:8501"], ["evil.com"]),
@@ -55,6 +60,10 @@ def test_requests_need_the_key(client):
             assert answer.headers["www-authenticate"] == "Bearer"
     assert locked.send("/translate", body, headers=right).status_code == 200
     assert locked.send("/metrics", headers=right).status_code == 200
+    # A regular expression of a route ends before a final line break.
+    for path in ("/metrics%0A", "/metrics%0D", "/health%0A"):
+        assert locked.error(404, path) == "Not Found"
+    assert "needs an API key" in locked.error(401, "/%6Detrics")
     for path in ("/", "/health", "/languages", "/docs", "/openapi.json"):
         assert locked.send(path).status_code == 200  # pages and probes
 
@@ -83,6 +92,10 @@ def test_the_key_comes_from_a_file_or_the_environment(tmp_path, monkeypatch):
         file.write_text(content, "utf-8")
         with pytest.raises(ValueError, match="key-file '.*key' must hold one key"):
             read_key(file)
+    file.write_text("k" * 5_000)  # no header can hold it
+    for endless in (file, "/dev/zero"):
+        with pytest.raises(ValueError, match="one key of at most 4096 visible"):
+            read_key(endless)
     assert KEY not in repr(Access(api_key=KEY))
 
 

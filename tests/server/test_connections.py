@@ -256,3 +256,28 @@ def test_connections_beyond_the_limit_are_closed(monkeypatch):
         assert read(connections[3]) == b""
         connections[0].sendall(REQUEST)
         assert connections[0].recv(99).startswith(b"HTTP/1.1 200")
+
+
+def test_a_burst_of_connections_fits_into_the_open_files(monkeypatch):
+    resource = pytest.importorskip("resource")
+    from keras_tfm.server.listen import check_port, configure, max_connections
+
+    def limit(soft):
+        monkeypatch.setattr(resource, "getrlimit", lambda kind: (soft, 4_096))
+
+    for soft in (64, 256, 1_024):  # macOS has 256
+        limit(soft)
+        backlog = configure(None, "127.0.0.1", 0, Limits()).backlog
+        # asyncio accepts the backlog before it closes what is too much.
+        assert 0 < backlog <= soft - max_connections() - 16
+    limit(24)
+    with pytest.raises(OSError, match="open files must be at least 64; got 24"):
+        check_port("127.0.0.1", 0)
+
+
+@pytest.mark.parametrize("host", ["no such host", "a" * 70, "a..b"])
+def test_the_error_names_a_host_that_cannot_be_listened_on(host):
+    from keras_tfm.server.listen import check_port
+
+    with pytest.raises(OSError, match=f"--host and --port: .* at {host}:0 "):
+        check_port(host, 0)
