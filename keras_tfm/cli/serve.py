@@ -3,6 +3,7 @@
 import contextlib
 import math
 import pathlib
+import re
 import signal
 import sys
 import threading
@@ -57,6 +58,7 @@ def _run_here(flags, models):
         ) from error
 
     stdout, title = sys.stdout, ", ".join(models)
+    url = f"http://{access.in_url(flags.host)}"
     options = _engine_options(flags)
     allowed = access.Access(
         access.hosts_for(flags.host, flags.allowed_hosts),
@@ -69,11 +71,14 @@ def _run_here(flags, models):
         flags.workers,
         Limits(**{name: getattr(flags, name) for name in LIMITS}, access=allowed),
         sorted(flags.warm_up),
-        lambda port: print(
-            f"{title} at http://{flags.host}:{port}", file=stdout, flush=True
-        ),
-        lambda message: print(message, file=sys.stderr, flush=True),
+        lambda port: _print(f"{title} at {url}:{port}", stdout),
+        lambda message: _print(message, sys.stderr),
     )
+
+
+def _print(message, file):
+    with contextlib.suppress(OSError):  # a full disk must not end the server
+        print(message, file=file, flush=True)
 
 
 def _write_config(flags, models):
@@ -147,6 +152,12 @@ def _names(flags):
         )
     names = [flags.name or pathlib.PurePath(model).name for model in models]
     for name in names:
+        # Braces would be a pattern of all names.
+        if not re.fullmatch(r"[^/{}\x00-\x1f\x7f]+", name) or name in (".", ".."):
+            raise ValueError(
+                "--name must be one part of a path in URLs, without slashes, braces "
+                f"and control characters; got {name!r}."
+            )
         if names.count(name) > 1:
             raise ValueError(f"MODEL must have different names; got {name!r} twice.")
     return dict(zip(names, models, strict=True))

@@ -143,10 +143,16 @@ class Service:
             )
         return dict(self.description)
 
-    def check(self, texts: list[str], prefix: str | None, blank: bool = True) -> None:
+    def check(
+        self,
+        texts: list[str],
+        prefix: str | None,
+        blank: bool = True,
+        glossary: Mapping[str, str] | None = None,
+    ) -> None:
         """Rejects texts that exceed a limit or are not text."""
         prefix = prefix or ""
-        if message := self.limits.exceeded(texts, prefix):
+        if message := self.limits.exceeded(texts, prefix, glossary):
             raise HTTPException(413, message)
         if not is_unicode(prefix):
             raise HTTPException(
@@ -176,7 +182,7 @@ class Service:
     ) -> list[dict]:
         """Answers the texts of a request, in chunks of a quarter of a batch."""
         translates = (await self.describe())["kind"] == "translation"
-        self.check(texts, prefix, blank=translates)
+        self.check(texts, prefix, translates, glossary)
         size, jobs = self.limits.chunk_size, []
         special = (format, tuple(sorted((glossary or {}).items())), num_hypotheses)
         for chunk in (texts[i : i + size] for i in range(0, len(texts), size)):

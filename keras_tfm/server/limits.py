@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from keras_tfm.server.access import Access, reject
@@ -16,6 +16,10 @@ if TYPE_CHECKING:  # the command line reads the limits without Starlette
 # would wait behind all others, since there is never room for it.
 QUARTERS = 4
 MAX_TOKENS = 5_000  # of a text: 40 s at worst, on a core with 8 million weights
+
+# Characters of the translations of a request, if its texts were nothing but
+# terms of its glossary.
+GLOSSARY_CHARACTERS = 10_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,8 +83,14 @@ class Limits:
         max_texts = min(self.max_texts, size * self.chunk_size)
         return dataclasses.replace(self, max_texts=max_texts)
 
-    def exceeded(self, texts: Sequence[str], prefix: str = "") -> str | None:
-        """Returns an error message if texts or a prefix exceed a limit."""
+    def exceeded(
+        self,
+        texts: Sequence[str],
+        prefix: str = "",
+        glossary: Mapping[str, str] | None = None,
+    ) -> str | None:
+        """Returns an error message if texts, a prefix or a glossary exceed a
+        limit."""
         if len(texts) > self.max_texts:
             return (
                 f"A request must have at most {self.max_texts} texts; got {len(texts)}."
@@ -95,6 +105,17 @@ class Limits:
             return (
                 f"A text must have at most {self.max_characters} characters; got "
                 f"{longest}. Send its paragraphs one by one."
+            )
+        growth = max(
+            (len(v) / max(1, len(k.strip())) for k, v in (glossary or {}).items()),
+            default=0,
+        )
+        size = int(growth * sum(map(len, texts)))
+        if size > GLOSSARY_CHARACTERS:
+            return (
+                f"`glossary` must not make translations of more than "
+                f"{GLOSSARY_CHARACTERS} characters; these could have {size}. Shorten "
+                "its translations, or send fewer texts."
             )
         return None
 

@@ -68,6 +68,16 @@ def test_terms_of_a_glossary_are_used(client):
     )
 
 
+def test_a_glossary_cannot_make_huge_translations(client):
+    client = Client(client.model, max_body_bytes=1_000_000, max_characters=20_000)
+    for term in ("house", " house\t"):
+        body = {"text": "house " * 200, "glossary": {term: "k" * 50_000}}
+        message = client.error(413, "/translate", body)
+        assert "could have 12000000. Shorten its translations" in message
+    body = {"text": "a house", "glossary": {"house": "k" * 10_000}}
+    assert client.send("/translate", body).status_code == 200
+
+
 def test_markup_is_translated(client, translator):
     text = "<p>an <b>old</b> man</p><p>a boat</p>"
     for format in ("html", "xml"):
@@ -523,6 +533,9 @@ def test_models_have_different_names(folder, tmp_path, capsys):
     assert "MODEL must have different names; got 'animals' twice" in error
     assert main(["serve", folder, str(twin), "--name", "a"]) == 1
     assert "--name must name a single MODEL" in capsys.readouterr().err
+    for name in ("{x}", "a/b", "..", "a\n"):  # {x} would answer for all names
+        assert main(["serve", folder, "--name", name]) == 1
+        assert f"braces and control characters; got {name!r}" in capsys.readouterr().err
     assert main(["serve", folder, "--gpus-per-worker", "1"]) == 1
     assert "--gpus-per-worker needs --cluster" in capsys.readouterr().err
     assert main(["serve", folder, "--cluster", "auto", "--api-key-file", "key"]) == 1
