@@ -10,6 +10,7 @@ number of its request, its kind, and a value.
 
 import asyncio
 import concurrent.futures
+import contextlib
 import importlib
 import logging
 import os
@@ -98,7 +99,9 @@ class _Worker:
 
 async def _load(local, *arguments):
     def progress(message):
-        sys.stderr.write(f"{message}\n")
+        # A full disk must not keep a worker from replacing another.
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"{message}\n")
 
     return await asyncio.to_thread((await local).load, *arguments, progress)
 
@@ -108,6 +111,9 @@ def main() -> None:
     # The parent decides about the end, also where a signal goes to all.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    if sys.stderr is None:  # closed; the next file would take its number
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print
     asyncio.run(_Worker(sys.stdin.buffer, replies).run())

@@ -2,7 +2,10 @@
 
 import asyncio
 import gc
+import os
 import signal
+import subprocess
+import types
 
 import pytest
 
@@ -216,3 +219,38 @@ def test_a_model_that_cannot_be_loaded_is_an_error(tmp_path, runner):
 
     with pytest.raises(ValueError, match="must be a shipped preset"):
         runner.run(start())
+
+
+def test_a_full_disk_does_not_keep_a_server_or_a_worker_from_loading(monkeypatch):
+    from keras_tfm.cli import serve
+    from keras_tfm.server import worker_process
+
+    class FullDisk:
+        def write(self, text):
+            raise OSError(28, "No space left on device")
+
+    def load(progress):
+        progress("animals: loading")
+        return "clients"
+
+    async def run():
+        local = asyncio.get_running_loop().create_future()
+        local.set_result(types.SimpleNamespace(load=load))
+        return await worker_process._load(local)
+
+    serve._print("animals at http://127.0.0.1:8501", FullDisk())
+    monkeypatch.setattr("sys.stderr", FullDisk())
+    assert asyncio.run(run()) == "clients"
+
+
+def test_a_worker_runs_without_standard_error():
+    from keras_tfm.server.worker_process import END, PING, encode
+
+    process = subprocess.Popen(
+        workers.COMMAND,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: os.close(2),
+    )
+    replies, _ = process.communicate(encode((7, PING)), timeout=60)
+    assert replies == encode((7, END, None))
