@@ -90,6 +90,8 @@ def hosts_for(address: str, additional: Sequence[str]) -> tuple[str, ...]:
 
 def _is_loopback(address):
     """Returns whether only this machine can reach an address or a name."""
+    if address.lower() == "localhost":  # also where it cannot be resolved
+        return True
     try:  # "" listens on all addresses
         places = socket.getaddrinfo(address, None) if address else ()
     except (OSError, UnicodeError):  # `check_port` rejects it

@@ -2,7 +2,13 @@
 
 import pytest
 
-from keras_tfm.server.access import SECURITY_HEADERS, Access, hosts_for, read_key
+from keras_tfm.server.access import (
+    SECURITY_HEADERS,
+    Access,
+    hosts_for,
+    in_url,
+    read_key,
+)
 from tests.server.conftest import Client, InProcess
 from tests.server.test_app import Faulty
 
@@ -134,3 +140,7 @@ def test_engines_reject_texts_of_too_many_tokens(folder, translator):
         error = client.error(413, "/translate", body)
         assert "A text must have at most 20 tokens; got 3" in error
     assert "at most 20" in client.error(413, "/translate/stream", {"text": long})
+
+
+def test_an_address_of_ipv6_has_brackets_in_urls():
+    assert [in_url(x) for x in ("::1", "127.0.0.1")] == ["[::1]", "127.0.0.1"]
