@@ -341,7 +341,8 @@ for length in lengths:
     for name, row in recalled.items():
         model = transformer() if name == "Transformer" else recurrent(name.lower())
         row.append(first_token_accuracy(model, tokens))
-    print(f"length {length:3}", *(f"{name} {x[-1]:.2f}" for name, x in recalled.items()))
+    scores = " ".join(f"{name} {row[-1]:.2f}" for name, row in recalled.items())
+    print(f"length {length:3} {scores}")
 
 curves = {name: (lengths, row) for name, row in recalled.items()}
 figure = plot.curves(curves, "length, tokens", "first token right, after 100 steps")
@@ -351,10 +352,10 @@ figure.axes[0].axhline(1 / 8, color="gray", linewidth=0.9, linestyle="--")
 figure
 
 # %% [markdown]
-# The dashed line is guessing. All three learn the task at length 8. From length
-# 32 on only the Transformer does, and length hardly changes how soon. Four times
-# as many steps do not help the GRU at length 64, since there is almost no
-# gradient to follow:
+# The dashed line is guessing. All three learn the task at length 8. From
+# length 32 on only the Transformer does, and length hardly changes how soon.
+# Four times as many steps do not help the GRU at length 64, since there is
+# almost no gradient to follow:
 
 # %%
 patient = first_token_accuracy(recurrent(), sequences(64, steps=400))
