@@ -84,8 +84,8 @@ def hosts_for(address: str, additional: Sequence[str]) -> tuple[str, ...]:
     is_loopback = _is_loopback(address)
     if not is_loopback and not additional:
         return ()
-    own = (in_url(address).lower(),) if is_loopback else ()
-    return (*LOOPBACK, *own, *(name.lower() for name in additional))
+    address_names = (in_url(address).lower(),) if is_loopback else ()
+    return (*LOOPBACK, *address_names, *(name.lower() for name in additional))
 
 
 def _is_loopback(address):
