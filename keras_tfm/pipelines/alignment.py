@@ -9,6 +9,7 @@ import numpy as np
 from keras_tfm.pipelines.texts import AnyVocabulary
 
 Alignment = list[tuple[int, int]]
+MAX_LINKS = 100  # of two ranges of words that are all linked
 
 
 def token_words(vocabulary: AnyVocabulary, ids: Sequence[int]) -> list[int]:
@@ -119,6 +120,9 @@ def realign(
 ) -> Alignment:
     """Returns an alignment of what became of the words of another.
 
+    Of two ranges all words are linked to all, but of long ones, which would
+    have millions of links, those at the same part of their range.
+
     Args:
         alignment: pairs of keys of `sources` and `targets`; others are left
             out.
@@ -126,7 +130,15 @@ def realign(
             indices of words.
     """
     pairs = [(sources.get(a, ()), targets.get(b, ())) for a, b in alignment]
-    return sorted({(i, j) for a, b in pairs for i in a for j in b})
+    return sorted({link for a, b in pairs for link in _links(a, b)})
+
+
+def _links(a, b):
+    """The links between the words of two ranges."""
+    if len(a) * len(b) <= MAX_LINKS:
+        return itertools.product(a, b)
+    size = max(len(a), len(b))
+    return ((a[n * len(a) // size], b[n * len(b) // size]) for n in range(size))
 
 
 def pharaoh(alignment: Alignment) -> str:

@@ -60,8 +60,11 @@ def role_of(marker: str, text: str, span: str) -> str:
         `BETWEEN` for none.
     """
     left, _, right = text.partition(marker)
-    left = re.sub(rf"{MARKER}+\Z", "", left)[-1:] or " "
-    right = re.sub(rf"\A{MARKER}+", "", right)[:1] or " "
+    # From the marker on: a search for the end takes quadratic time.
+    left, right = (
+        side[re.match(f"{MARKER}*", side).end() :][:1] or " "
+        for side in (left[::-1], right)
+    )
     for is_beside in (str.isalnum, lambda char: not char.isspace()):
         if is_beside(left) != is_beside(right):
             return CLOSING if is_beside(left) else OPENING

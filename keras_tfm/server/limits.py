@@ -20,6 +20,8 @@ MAX_TOKENS = 5_000  # of a text: 40 s at worst, on a core with 8 million weights
 # Characters of the translations of a request, if its texts were nothing but
 # terms of its glossary.
 GLOSSARY_CHARACTERS = 10_000_000
+# A text is compared with each length of the terms that begin with its words.
+TERM_CHARACTERS = 200  # of a term, and of its translation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,9 +108,9 @@ class Limits:
                 f"A text must have at most {self.max_characters} characters; got "
                 f"{longest}. Send its paragraphs one by one."
             )
+        terms = glossary or {}
         growth = max(
-            (len(v) / max(1, len(k.strip())) for k, v in (glossary or {}).items()),
-            default=0,
+            (len(v) / max(1, len(k.strip())) for k, v in terms.items()), default=0
         )
         size = int(growth * sum(map(len, texts)))
         if size > GLOSSARY_CHARACTERS:
@@ -116,6 +118,12 @@ class Limits:
                 f"`glossary` must not make translations of more than "
                 f"{GLOSSARY_CHARACTERS} characters; these could have {size}. Shorten "
                 "its translations, or send fewer texts."
+            )
+        longest = max((len(x) for pair in terms.items() for x in pair), default=0)
+        if longest > TERM_CHARACTERS:
+            return (
+                f"`glossary` must have terms and translations of at most "
+                f"{TERM_CHARACTERS} characters; got {longest}. Shorten them."
             )
         return None
 

@@ -36,6 +36,7 @@ class LocalClient:
         self._places = Places(max_waiting)
         self._worker = concurrent.futures.ThreadPoolExecutor(1, "engine")
         self._queue: list[tuple[Job, asyncio.Future]] = []
+        self._is_working = False  # a task answers the queue
         self._tasks: set[asyncio.Task] = set()  # asyncio keeps no reference
         # Text is tokenized on this loop, so that HTTP stays responsive.
         self._loop = asyncio.new_event_loop()
@@ -56,7 +57,10 @@ class LocalClient:
                 return await asyncio.wrap_future(shared)
             future = asyncio.get_running_loop().create_future()
             self._queue.append((job, future))
-            if len(self._queue) == 1:
+            # Two tasks would take jobs out of the queue before the worker is free:
+            # those whose clients leave meanwhile would be answered nevertheless.
+            if not self._is_working:
+                self._is_working = True
                 task = asyncio.ensure_future(self._answer_queue())
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -64,24 +68,29 @@ class LocalClient:
 
     async def _answer_queue(self):
         """Answers what is in the queue, a batch at a time."""
-        await asyncio.sleep(BATCH_WAIT)
-        loop = asyncio.get_running_loop()
-        while batch := self._next_batch():
-            jobs = [job for job, _ in batch]
-            try:
-                answers = await loop.run_in_executor(
-                    self._worker, self.engine.answers, jobs
-                )
-            except Exception:
-                _log.exception("A batch failed.")
-                answers = [FAILED] * len(jobs)
-            for (_, future), answer in zip(batch, answers, strict=True):
-                if future.done():  # the client has gone
-                    continue
-                if answer is FAILED:
-                    future.set_exception(RuntimeError(FAILED))
-                else:
-                    future.set_result(answer)
+        try:
+            await asyncio.sleep(BATCH_WAIT)
+            while batch := self._next_batch():
+                await self._answer_batch(batch)
+        finally:
+            self._is_working = False
+
+    async def _answer_batch(self, batch):
+        jobs, loop = [job for job, _ in batch], asyncio.get_running_loop()
+        try:
+            answers = await loop.run_in_executor(
+                self._worker, self.engine.answers, jobs
+            )
+        except Exception:
+            _log.exception("A batch failed.")
+            answers = [FAILED] * len(jobs)
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if future.done():  # the client has gone
+                continue
+            if answer is FAILED:
+                future.set_exception(RuntimeError(FAILED))
+            else:
+                future.set_result(answer)
 
     def _next_batch(self):
         """Takes jobs of up to `batch_size` texts from the queue."""

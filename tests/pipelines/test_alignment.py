@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from keras_tfm.pipelines import Translator
-from keras_tfm.pipelines.alignment import align_words, join_alignments, token_words
+from keras_tfm.pipelines.alignment import (
+    align_words,
+    join_alignments,
+    realign,
+    token_words,
+)
 
 pytestmark = pytest.mark.backend("torch")
 GOLD = pathlib.Path(__file__).with_name("aligned.txt")
@@ -47,6 +52,16 @@ def test_segments_are_joined_at_spaces_and_inside_words():
     assert links == [(0, 1), (1, 2), (2, 3), (3, 3)]
     links = join_alignments(alignments, sides, ["", "", ""])
     assert links == [(0, 1), (1, 1)]
+
+
+def test_long_spans_have_few_links():
+    # A span of 5,000 words would have 25 million links to its copy.
+    words = {0: range(2), 1: range(2, 5), "span": range(5, 1_005)}
+    links = realign([(0, 1), ("span", "span"), (0, "span"), (2, 0)], words, words)
+    assert {(i, j) for i in range(2) for j in range(2, 5)} < set(links)
+    assert {(n, n) for n in range(5, 1_005)} < set(links)
+    assert {j for i, j in links if i < 2} == {*range(2, 1_005)}
+    assert len(links) == 6 + 1_000 + 1_000
 
 
 def test_words_of_every_line_are_linked(preset):

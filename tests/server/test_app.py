@@ -74,7 +74,11 @@ def test_a_glossary_cannot_make_huge_translations(client):
         body = {"text": "house " * 200, "glossary": {term: "k" * 50_000}}
         message = client.error(413, "/translate", body)
         assert "could have 12000000. Shorten its translations" in message
-    body = {"text": "a house", "glossary": {"house": "k" * 10_000}}
+    for glossary in ({"house": "k" * 201}, {"k" * 201: "house"}):
+        body = {"text": "a house", "glossary": glossary}
+        message = client.error(413, "/translate", body)
+        assert "translations of at most 200 characters; got 201" in message
+    body = {"text": "a house", "glossary": {"house": "k" * 200}}
     assert client.send("/translate", body).status_code == 200
 
 

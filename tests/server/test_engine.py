@@ -209,6 +209,24 @@ def test_jobs_beyond_the_queue_are_rejected():
     assert larger.json() == {"error": "A request must have at most 6 texts; got 7."}
 
 
+def test_jobs_that_wait_for_the_engine_share_batches_unless_their_client_leaves():
+    engine = Slow()
+
+    async def ask():
+        client, tasks = LocalClient(engine, batch_size=4, max_waiting=100), []
+        for _ in range(10):
+            tasks.append(asyncio.ensure_future(client.answer(Job(["a"]))))
+            await asyncio.sleep(0.02)  # longer than jobs are gathered
+        for task in tasks[3:8]:
+            task.cancel()
+        await asyncio.sleep(0)
+        engine.released.set()
+        return await asyncio.gather(*tasks[:3], *tasks[8:])
+
+    assert asyncio.run(ask()) == [[{"label": "a"}]] * 5
+    assert engine.batches == [1, 4]
+
+
 def test_waiting_jobs_share_batches_and_a_failure_affects_one_batch(caplog):
     engine = Slow()
     engine.released.set()
