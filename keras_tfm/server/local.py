@@ -57,8 +57,8 @@ class LocalClient:
                 return await asyncio.wrap_future(shared)
             future = asyncio.get_running_loop().create_future()
             self._queue.append((job, future))
-            # Two tasks would take jobs out of the queue before the worker is free:
-            # those whose clients leave meanwhile would be answered nevertheless.
+            # A second task would take jobs out of the queue before the worker
+            # is free, and answer those whose clients leave meanwhile, too.
             if not self._is_working:
                 self._is_working = True
                 task = asyncio.ensure_future(self._answer_queue())
