@@ -77,5 +77,6 @@ def variables(path: str | os.PathLike) -> dict[str, str]:
     new = {name: os.environ.get(name, value) for name, value in defaults.items()}
     flags = os.environ.get("TF_XLA_FLAGS", "")
     if TENSORFLOW_OPTION not in flags:
-        flags = f"{flags} --{TENSORFLOW_OPTION}={path}".strip()
+        # Quotes, since spaces separate flags.
+        flags = f'{flags} --{TENSORFLOW_OPTION}="{path}"'.strip()
     return new | {"TF_XLA_FLAGS": flags}

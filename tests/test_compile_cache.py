@@ -53,8 +53,8 @@ def test_variables_of_the_user_stay(monkeypatch):
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_auto_jit=1")
     variables = compile_cache.variables("ours")
     assert variables["JAX_COMPILATION_CACHE_DIR"] == "mine"
-    flags = variables["TF_XLA_FLAGS"].split()
-    assert flags == ["--tf_xla_auto_jit=1", "--tf_xla_persistent_cache_directory=ours"]
+    option, flags = compile_cache.TENSORFLOW_OPTION, variables["TF_XLA_FLAGS"]
+    assert flags == f'--tf_xla_auto_jit=1 --{option}="ours"'
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_persistent_cache_directory=mine")
     flags = compile_cache.variables("ours")["TF_XLA_FLAGS"]
     assert flags == "--tf_xla_persistent_cache_directory=mine"
@@ -62,7 +62,8 @@ def test_variables_of_the_user_stay(monkeypatch):
 
 @pytest.mark.backend("tensorflow", "jax")
 def test_the_next_process_finds_what_the_first_has_compiled(tmp_path):
-    environment = {**os.environ, compile_cache.VARIABLE: str(tmp_path)}
+    folder = tmp_path / "a b"
+    environment = {**os.environ, compile_cache.VARIABLE: str(folder)}
     environment |= {"KERAS_BACKEND": keras.backend.backend()}
     environment |= {"TF_CPP_MIN_LOG_LEVEL": "3"}  # as the command sets it
     command = [sys.executable, "-m", "keras_tfm.cli", "translate", "en-de"]
@@ -78,6 +79,6 @@ def test_the_next_process_finds_what_the_first_has_compiled(tmp_path):
         assert process.returncode == 0, process.stderr
         assert "AOT" not in process.stderr  # JAX logs it as an error
         outputs.append(process.stdout)
-        files.append({path.name for path in tmp_path.glob("*/*")})
+        files.append({path.name for path in folder.glob("*/*")})
     assert outputs[0] == outputs[1]
     assert files[0] == files[1] != set()
