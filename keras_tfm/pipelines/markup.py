@@ -17,6 +17,7 @@ _UNTRANSLATED = "code kbd samp var script style noscript template svg math"
 INLINE, VOID = frozenset(_INLINE.split()), frozenset(_VOID.split())
 UNTRANSLATED = frozenset(_UNTRANSLATED.split())
 _ATTRIBUTE = re.compile(r"""\s([^\s=>"'/]+)\s*=\s*("[^"]*"|'[^']*'|[^\s>"']+)""")
+_TAG_BEGIN = re.compile("<(?=[a-zA-Z/])")
 BLANK = " \t\n\r\f"
 # In XML. To an entity other than the five that all documents have:
 REFERENCE = re.compile(r"(&(?!(?:amp|lt|gt|quot|apos);)[^\s&;<#]+;)")
@@ -129,8 +130,11 @@ def tokenize(text: str, is_xml: bool = False) -> list[Token]:
     """
     if is_xml:
         return _tokenize_xml(text)
+    # After the last ">" no tag is complete, and the parser takes quadratic time
+    # to find that out. It gives positions only, so it may read other letters.
+    end = text.rfind(">") + 1
     parser = _Parser()
-    parser.feed(text)
+    parser.feed(text[:end] + _TAG_BEGIN.sub("-", text[end:]))
     parser.close()
     lines = list(
         itertools.accumulate((len(s) + 1 for s in text.split("\n")), initial=0)

@@ -429,7 +429,9 @@ async def _translate(service, request):
         request.glossary,
         count,
     )
-    return {"translations": [_translation(result, request) for result in results]}
+    answer = {"translations": [_translation(result, request) for result in results]}
+    # Attention may be megabytes of numbers; meanwhile others are answered.
+    return await asyncio.to_thread(fastapi.responses.JSONResponse, answer)
 
 
 async def _within(awaitable, seconds, limit=None):

@@ -1,6 +1,7 @@
 """HTML and XML: nothing is lost, and tags stay well-formed."""
 
 import random
+import time
 import types
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
@@ -209,6 +210,21 @@ def test_many_nested_and_many_unclosed_tags_take_linear_time():
     ):
         answer = translate_markup(Babbler(), text)
         assert answer.count("<b>") == text.count("<b>")
+
+
+@pytest.mark.parametrize("run", ["<a ", "<a b=", '<a "', "<a/", "</a "])
+def test_incomplete_tags_take_linear_time(run):
+    """Quadratic time would be 100 times as much."""
+
+    def seconds(count):
+        text, begin = "<p>a</p>" + run * (count // len(run)), time.process_time()
+        tokens = tokenize(text)
+        assert [token.raw for token in tokens[:3]] == ["<p>", "a", "</p>"]
+        assert "".join(token.raw for token in tokens) == text
+        return time.process_time() - begin
+
+    seconds(4_000)
+    assert seconds(40_000) < 30 * max(seconds(4_000), 0.02)
 
 
 def test_invalid_markup_is_rejected():
