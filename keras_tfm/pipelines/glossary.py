@@ -19,6 +19,7 @@ from keras_tfm.pipelines.texts import check_texts, compose
 from keras_tfm.pipelines.translation import Translation
 from keras_tfm.pipelines.translator import Translator
 from keras_tfm.text.csv_jsonl import iterate_table
+from keras_tfm.text.files import is_unicode
 from keras_tfm.text.reading import Fault
 
 Terms = dict[str, str]
@@ -69,11 +70,16 @@ class Glossary:
 
     def _add(self, terms):
         for term, translation in terms.items():
-            for text in check_texts([term, translation]):
-                if not text.strip():
+            for text in (term, translation):
+                if not isinstance(text, str):
+                    raise TypeError(
+                        "A glossary must map str to str; got "
+                        f"{term!r:.80}: {translation!r:.80}."
+                    )
+                if not text.strip() or not is_unicode(text):
                     raise ValueError(
-                        "`terms` must have no blank terms and translations; got "
-                        f"{term!r}: {translation!r}."
+                        "A glossary must have no blank terms and translations, and no "
+                        f"lone surrogates; got {term!r:.80}: {translation!r:.80}."
                     )
             term = unicodedata.normalize("NFC", term.strip())
             self.terms[term] = translation.strip()
@@ -131,7 +137,8 @@ def _read(file):
     suffix = file.suffix.lower()
     if suffix not in (".tsv", ".csv"):
         raise ValueError(
-            f"`terms` must be a .tsv or .csv file; got {os.fspath(file)!r}. Rename it."
+            "A glossary must be a .tsv or .csv file; got "
+            f"{os.fspath(file)!r}. Rename it."
         )
     terms: Terms = {}
     with open(file, "rb") as content:

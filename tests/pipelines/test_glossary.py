@@ -62,12 +62,14 @@ def test_files_have_two_columns(tmp_path):
     (tmp_path / "b.tsv").write_text("bank\tUfer\nbank Ufer\n", "utf-8")
     with pytest.raises(ValueError, match="b.tsv, line 2: a row must have a term"):
         Glossary(tmp_path / "b.tsv")
-    with pytest.raises(ValueError, match=r"`terms` must be a .tsv or .csv file"):
+    with pytest.raises(ValueError, match=r"A glossary must be a .tsv or .csv file"):
         Glossary("terms.txt")
-    with pytest.raises(ValueError, match="`terms` must have no blank terms"):
+    with pytest.raises(ValueError, match="A glossary must have no blank terms"):
         Glossary({"bank": " "})
-    with pytest.raises(TypeError, match="`texts` must be a str"):
+    with pytest.raises(TypeError, match="must map str to str; got 'bank': None"):
         Glossary({"bank": None})
+    with pytest.raises(ValueError, match="no lone surrogates; got 'bank'"):
+        Glossary({"bank": "\ud800"})
 
 
 def test_terms_of_each_sentence_are_met(preset):
