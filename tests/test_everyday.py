@@ -55,6 +55,14 @@ def test_an_answer_is_right_a_small_slip_or_wrong(translation, verdict):
     assert everyday.judge(CASE, translation) == verdict
 
 
+def test_case_does_not_count_in_chat():
+    answers = [[["alles gute zum geburtstag!"]]]
+    chat = everyday.Case("chat", "happy bday!!!", answers)
+    assert everyday.judge(chat, "Alles Gute zum Geburtstag!") == "right"
+    greeting = chat._replace(kind="greeting")
+    assert everyday.judge(greeting, "Alles Gute zum Geburtstag!") != "right"
+
+
 def test_alternatives_are_written_out():
     answers = everyday.expand("[Bist/Sind] [du/Sie] da[, bitte/]?")
     assert len(answers) == 8 and "Sind Sie da?" in answers

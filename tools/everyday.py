@@ -7,9 +7,9 @@ Prints   a Markdown table of the inputs of `tests/data/everyday` by kind: the
          neither the training corpus nor the source has.
 
 A translation is right if it equals an accepted answer but for spaces, final
-punctuation and the case of the first letter. A small slip has a chrF of at
-least SLIP with the nearest accepted answer. In the files ` | ` separates
-answers, `[a/b]` stands for a or b, and `\\n` for a line break.
+punctuation and the case of the first letter; in chat, of all letters. A small
+slip has a chrF of at least SLIP with the nearest accepted answer. In the files
+` | ` separates answers, `[a/b]` stands for a or b, and `\\n` for a line break.
 """
 
 import argparse
@@ -102,10 +102,13 @@ def judge(case: Case, translation: str, vocabulary: Set[str] = frozenset()) -> s
     """
     from sacrebleu.metrics import CHRF
 
-    lines = list(filter(None, map(normalize, translation.split("\n"))))
+    def plain(line):
+        return normalize(line).lower() if case.kind == "chat" else normalize(line)
+
+    lines = list(filter(None, map(plain, translation.split("\n"))))
     chrf, scores = CHRF(), [0.0]
     for answer in case.accepted:
-        answer = [list(map(normalize, line)) for line in answer]
+        answer = [list(map(plain, line)) for line in answer]
         answer = [line for line in answer if line != [""]]
         if len(answer) != len(lines):
             continue

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from keras_tfm.recipes import augmentation, corpora
+from keras_tfm.recipes import augmentation, corpora, word_pairs
 
 SHORT = 3  # words of a source
 CLDR_LICENSE = "Unicode License v3 (phrases and names of CLDR)"
@@ -41,6 +41,9 @@ class Mixture:
     short_rate: float = 0.0
     """Copies of training pairs of at most three words to add: they are typed
     more often than they occur in a corpus."""
+    word_rate: float = 0.0
+    """Single words of the corpus to add, with the translations that its word
+    alignment finds, in any languages with spaces. Brown et al. 1993."""
     phrase_rate: float = 0.0
     """Phrases of CLDR to add: dates, times, money, units, countries and
     languages. One language must be English, the other any locale of CLDR."""
@@ -120,6 +123,19 @@ def _short(corpus, count, seed):
     return draw(rows, count, seed), []
 
 
+def _words(corpus, count, seed):
+    if any(map(augmentation.is_spaceless, (corpus.source, corpus.target))):
+        raise ValueError(
+            "`word_rate` needs languages with spaces between words; got "
+            f"source={corpus.source!r}, target={corpus.target!r}. Leave it out."
+        )
+    rows = word_pairs.find(corpus.train, seed)
+    if not rows:
+        return [], [f"No words of {corpus.name} have a likely translation."]
+    notes = [f"{len(rows):,} words of {corpus.name} have a likely translation."]
+    return draw(rows, count, seed), notes
+
+
 def _phrases(corpus, count, seed):
     from keras_tfm.recipes.phrases import phrases
 
@@ -179,6 +195,7 @@ KINDS = {
     "concatenation_rate": (_concatenated, "concatenate two to four pairs"),
     "unpunctuated_rate": (_unpunctuated, "have no final punctuation"),
     "short_rate": (_short, f"of at most {SHORT} words are repeated"),
+    "word_rate": (_words, "are single words and their translations"),
     "phrase_rate": (_phrases, "are phrases of CLDR"),
     "everyday_rate": (_everyday, "are words and expressions"),
     "copy_rate": (_copied, "copy names, numbers and other spans"),

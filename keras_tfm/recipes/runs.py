@@ -65,6 +65,7 @@ RANGES = (
         (
             "concatenation_rate",
             "short_rate",
+            "word_rate",
             "phrase_rate",
             "everyday_rate",
             "copy_rate",
