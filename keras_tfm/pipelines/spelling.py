@@ -12,6 +12,7 @@ _SIGNS = ("<super", "<sub", "<circle", "<square", "<fraction", "<font")
 _POWERS = "\u00b2\u00b3"
 _TRADEMARKS = "\u2122\u00ae\u2120\u00a9"
 _AMOUNT = r"\d+(?:[.,]\d+)*"
+_LETTERS = re.compile(r"[^\W\d_]+")
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _UNKNOWN = re.compile(rf"<unk>|\[UNK\]|{_BYTE.pattern}")
 
@@ -30,7 +31,8 @@ class Spelling:
     """Which characters a vocabulary has tokens for.
 
     A byte token is none, since models hardly ever see one in training; nor are
-    the tokens of other characters, such as TM for a trademark sign.
+    the tokens of other characters, such as TM for a trademark sign. A capital
+    without a token is written small, if the small letter has one.
 
     Args:
         vocabulary: of the sources.
@@ -59,12 +61,33 @@ class Spelling:
         chars = {char for text in texts for char in text if not char.isspace()}
         chars -= set(NEEDED)
         chars = sorted(char for char in chars if not re.fullmatch(MARKER, char))
-        new = [char for char in chars if char not in self._is_unknown]
+        forms = {form for char in chars for form in (char, char.lower())}
+        new = sorted(forms - {*self._is_unknown})
         for char, ids in zip(new, self.vocabulary.encode(new), strict=True):
             tokens = self.vocabulary.tokens(ids)
             is_unknown = any(map(_UNKNOWN.fullmatch, tokens))
             self._is_unknown[char] = is_unknown or self._is_replaced(char, ids)
-        return [char for char in chars if self._is_unknown[char]]
+        return [char for char in chars if self._is_unknown[char.lower()]]
+
+    def lower_unknown(self, text: str) -> str:
+        """Lowers the words with capitals that have no token, if the small
+        letters have one: "MAÑANA", of a vocabulary without "Ñ".
+
+        Args:
+            text: str.
+        """
+        unknown = {*self.unknown([text])}
+        capitals = {
+            char for char in {*text} - unknown if self._is_unknown.get(char, False)
+        }
+        if not capitals:
+            return text
+        return _LETTERS.sub(
+            lambda match: (
+                match[0] if capitals.isdisjoint(match[0]) else match[0].lower()
+            ),
+            text,
+        )
 
     def _is_replaced(self, char, ids):
         """Whether the vocabulary writes a sign, such as a superscript, as other

@@ -148,6 +148,7 @@ def prepare(
         is_raised = letter_case.is_capitals(words, vocabulary)
     if is_raised:
         case_text = letter_case.lower_capitals(text, vocabulary)
+    case_text = translator.segmenter.spelling.lower_unknown(case_text)
     is_marked = config.add_final_mark and len(text.split()) >= config.final_mark_words
     final_mark = letter_case.missing_mark(text) if is_marked else ""
     stand_ins = {}

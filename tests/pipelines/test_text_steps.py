@@ -310,6 +310,17 @@ def test_steps_are_off_unless_asked_for(translator, careful, tmp_path):
     assert Translator.load(tmp_path).config == careful.config
 
 
+def test_capitals_that_have_no_token_are_lowered():
+    translator = Translator.from_preset("es-en")
+    spelling = translator.segmenter.spelling
+    assert spelling.unknown(["MA\u00d1ANA, \u0416"]) == ["\u0416"]
+    text = "Estar\u00e9 all\u00ed MA\u00d1ANA, \u0416\u0423\u041a."
+    assert spelling.lower_unknown(text) == text.replace("MA\u00d1ANA", "ma\u00f1ana")
+    assert spelling.lower_unknown("OPEN, \u00a1HOLA!") == "OPEN, \u00a1HOLA!"
+    assert translator("Estar\u00e9 all\u00ed MA\u00d1ANA.") == "I'll be there tomorrow."
+    assert "BIRTHDAY" in translator("\u00a1FELIZ CUMPLEA\u00d1OS, ABUELA!")
+
+
 @pytest.mark.parametrize("step", ["match_numbers", "lower_capitals", "avoid_loops"])
 def test_characters_of_private_use_need_no_protection(translator, step):
     changes = {step: True, "stand_ins": STEPS["stand_ins"], "max_decoding_length": 6}
