@@ -6,6 +6,7 @@ from keras_tfm.pipelines.span_patterns import MARKER
 from keras_tfm.pipelines.texts import AnyVocabulary
 
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)*")
+_LONG_WORD = re.compile(r"(?<!\w)[^\W\d_]{4,}(?!\w)")
 _SENTENCE = re.compile(r"(?:\A|[.!?\u2026]\s)\W*[^\W\d_]")
 _MARKS = ".!?\u2026\u3002"
 
@@ -63,6 +64,27 @@ def lower_capitals(text: str, vocabulary: AnyVocabulary) -> str:
     cases["I"] = "I"
     lowered = _WORD.sub(lambda match: cases[match[0]], text)
     return _SENTENCE.sub(lambda match: match[0].upper(), lowered)
+
+
+def lower_emphasis(text: str, vocabulary: AnyVocabulary) -> str:
+    """Lowers single words in capitals: "I NEVER said so".
+
+    Args:
+        text: str.
+        vocabulary: of the model. A word of four letters or more is lowered if
+            that takes less than half as many tokens, as it does not for most
+            acronyms.
+    """
+    words = {word for word in _LONG_WORD.findall(text) if word.isupper()}
+    if not words:
+        return text
+    forms = [form for word in words for form in (word.lower(), word)]
+    rows = iter(vocabulary.encode(forms))
+    lowered = {
+        word: word.lower() for word in words if 2 * len(next(rows)) < len(next(rows))
+    }
+    result = _LONG_WORD.sub(lambda match: lowered.get(match[0], match[0]), text)
+    return text[:1] + result[1:]  # the first word keeps its capital
 
 
 def missing_mark(text: str) -> str:

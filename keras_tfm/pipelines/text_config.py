@@ -56,7 +56,8 @@ class TextConfig:
             another hypothesis is taken that has it. Without `known_words`,
             names are not checked.
         lower_capitals: bool. Lowercase a text in capitals before it is
-            translated, and write its translation in capitals.
+            translated, and write its translation in capitals. Lowercase single
+            words in capitals, such as "I NEVER said so", but not acronyms.
         add_final_mark: bool. Translate a text without final punctuation as if
             it had a punctuation mark at its end.
         avoid_loops: bool. If a translation repeats a phrase several times in a

@@ -146,6 +146,7 @@ def prepare(
     vocabulary, case_text, is_raised = translator.vocabulary, text, False
     if config.lower_capitals and not keeps_case:
         is_raised = letter_case.is_capitals(words, vocabulary)
+        case_text = letter_case.lower_emphasis(text, vocabulary)
     if is_raised:
         case_text = letter_case.lower_capitals(text, vocabulary)
     case_text = translator.segmenter.spelling.lower_unknown(case_text)
