@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]{2,})*")
-_REPETITION = re.compile(r"(.)\1+")
+_REPETITION = re.compile(r"(.)\1{2,}")
 # French and Italian words that lose their vowel before another word: l'hôtel
 _ELISION = re.compile(
     r"(?:l|d|qu|j|n|s|c|m|t|jusqu|lorsqu|puisqu|un|all|dall|dell|nell|sull)['\u2019]",
@@ -52,13 +52,13 @@ class Names:
     def lost(self, source: str, target: str) -> list[str]:
         """Lists the names of a source that its translation lacks.
 
-        A form of a known word, and an acronym, is no name; nor is a
-        noun of known parts in a language that writes nouns with capitals. At
-        the beginning of a sentence and for such nouns, a single word is a name
-        if the translation has a similar word, which a model made of it; a run
-        of several words is one anyway. Any word with a capital is a name if the
-        translation has it with a letter repeated, such as "NASAA" for "NASA";
-        so is an acronym if the translation has a similar one.
+        A form of a known word is no name; nor is a noun of known parts in a
+        language that writes nouns with capitals. At the beginning of a sentence
+        and for such nouns, a single word is a name if the translation has a
+        similar word, which a model made of it; a run of several words is one
+        anyway. A word in capitals is a name if the translation has a similar
+        one, and any word with a capital if the translation has it with three
+        equal letters, such as "Bonnn".
 
         Args:
             source: str.
@@ -84,23 +84,19 @@ class Names:
 
     def _damaged(self, source, target, runs):
         """The places of words with a capital, outside the runs, of which a
-        translation has a damaged form.
-
-        That is the word with a letter repeated; for an unknown acronym, also a
-        similar word in capitals.
-        """
+        translation has a damaged form."""
         words = [word for _, word in find_words(target)]
-        repeated = {
-            _without_repetition(word): len(word) for word in sorted(words, key=len)
-        }
-        capitals = " ".join(word for word in words if word.isupper())
+        keys = {key_of(word) for word in words}
+        forms = (r"\1", r"\1\1")
+        tripled = {_REPETITION.sub(form, key) for form in forms for key in keys} - keys
+        acronyms = " ".join(word for word in words if word.isupper())
         places = []
         for begin, word in find_words(source):
             if not word[0].isupper() or len(word) < MIN_LENGTH:
                 continue
-            is_damaged = repeated.get(_without_repetition(word), 0) > len(word)
-            if word.isupper() and not self._knows(word):
-                is_damaged |= _has_similar(word, source, capitals)
+            is_damaged = key_of(word) in tripled
+            if word.isupper() and not self._knows(word) and not _is_in(target, word):
+                is_damaged |= _has_similar(word, source, acronyms)
             if is_damaged and not any(first <= begin < last for first, last in runs):
                 places.append((begin, begin + len(word)))
         return places
@@ -181,10 +177,6 @@ def _is_in(text, name):
     stem = name[:-1] if name.endswith("s") else name
     pattern = re.sub(r"['\u2019]", "['\u2019]", rf"{name}(?:e?s)?|{stem}")
     return re.search(rf"(?<!\w)(?:{pattern})(?!\w)", text) is not None
-
-
-def _without_repetition(word):
-    return _REPETITION.sub(r"\1", key_of(word))
 
 
 def _has_similar(name, source, target):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies
 
 from keras_tfm.decode import Hypotheses
-from keras_tfm.pipelines import TextConfig, Translator
+from keras_tfm.pipelines import TextConfig, Translator, letter_case
 from keras_tfm.pipelines.digits import numbers_differ
 from keras_tfm.pipelines.letter_case import without_final_mark
 from keras_tfm.pipelines.loops import has_loop
@@ -319,6 +319,18 @@ def test_capitals_that_have_no_token_are_lowered():
     assert spelling.lower_unknown("OPEN, \u00a1HOLA!") == "OPEN, \u00a1HOLA!"
     assert translator("Estar\u00e9 all\u00ed MA\u00d1ANA.") == "I'll be there tomorrow."
     assert "BIRTHDAY" in translator("\u00a1FELIZ CUMPLEA\u00d1OS, ABUELA!")
+
+
+def test_single_words_in_capitals_are_lowered_but_not_acronyms(preset):
+    vocabulary = preset.vocabulary
+    text = "STOP, I NEVER said NATO or JSON: a_VERY_b, VERY1."
+    lowered = "Stop, I never said NATO or JSON: a_VERY_b, VERY1."
+    assert letter_case.lower_emphasis(text, vocabulary) == lowered
+    assert letter_case.lower_emphasis("plain text", vocabulary) == "plain text"
+    assert preset("I NEVER said that.") == preset("I never said that.")
+    [source] = preset.encode(["I NEVER said that."])
+    assert source.segments[0].steps.model_text == "I never said that."
+    assert preset("NEVER AGAIN!").isupper()
 
 
 @pytest.mark.parametrize("step", ["match_numbers", "lower_capitals", "avoid_loops"])
