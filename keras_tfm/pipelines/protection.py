@@ -174,13 +174,15 @@ def cut_edges(
     """
     kinds = {marker: spans[marker].kind for marker in re.findall(MARKER, text)}
     loose = "".join(marker for marker, kind in kinds.items() if kind in LEFT_OUT)
-    beside = rf"\s*[{loose}][{loose}\s]*" if loose else r"(?!)"
+    # From the beginning of whitespace: else a long run takes quadratic time.
+    beside = rf"(?<!\s)\s*[{loose}][{loose}\s]*" if loose else r"(?!)"
     blocks = "".join(marker for marker, kind in kinds.items() if kind == "block")
     soft = "".join(marker for marker in loose if marker not in blocks)
     block = rf"(?<![{soft}\s])[{soft}\s]*[{blocks}][{loose}\s]*|" if blocks else ""
     colon = rf"(?<=\w):(?:{beside}|\Z)|" if cuts_colon else ""
     return re.split(
-        rf"(\A(?:\s|{MARKER})+\Z|{block}{colon}\A[{loose}\s]+|{beside}\Z|\s+\Z"
+        rf"(\A(?:\s|{MARKER})+\Z|{block}{colon}\A[{loose}\s]+|{beside}\Z"
+        rf"|(?<!\s)\s+\Z"
         rf"|(?<=[.!?\u2026:])(?:{beside}|\s+{MARKER}\s*\Z))",
         text,
     )

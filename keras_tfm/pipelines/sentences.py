@@ -80,7 +80,7 @@ def _rules():
 
 
 # An end of a sentence before a word in lower case, perhaps in quotes.
-BEFORE_LOWER = f"{SEPARATOR}({SPACE}*[{OPENERS}]*{SPACE}*[{LOWER}])"
+BEFORE_LOWER = f"{SEPARATOR}({SPACE}*(?:[{OPENERS}]+{SPACE}*)?[{LOWER}])"
 BEGINS_WITH_CAPITAL = f"[{SPACES}{OPENERS}]*[{UPPER}]"
 RULES = _rules()
 

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from keras_tfm.pipelines import Segmenter, split_sentences
+from keras_tfm.pipelines.protection import Span, cut_edges
 from keras_tfm.text import TokenizersVocabulary
 from tests.pipelines.random_translators import hostile
 from tests.pipelines.sentence_cases import CASES, cases
@@ -22,6 +23,14 @@ def test_sentences_end_where_they_do(language):
 def test_a_run_of_marks_takes_linear_time():
     for text in ("!" * 100_000, "a." * 50_000, ". " * 50_000, "»" * 100_000):
         assert "".join(split_sentences(text)) == text.replace(" ", "")
+
+
+def test_a_run_of_spaces_takes_linear_time():
+    spaces, spans = " " * 100_000, {"\U000f0000": Span("", "emoji")}
+    sentences = ["So it is.", "1 etc.", "1"]
+    assert split_sentences(spaces.join(sentences)) == sentences
+    text = f"\U000f0000So it is.{spaces}So{spaces}"
+    assert cut_edges(text, spans)[2:] == [text[1:-100_000], spaces, ""]
 
 
 def test_a_vocabulary_of_wordpiece_has_word_starts():
