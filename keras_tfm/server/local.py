@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import functools
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -35,6 +36,8 @@ class LocalClient:
         self.engine, self.batch_size = engine, batch_size
         self._places = Places(max_waiting)
         self._worker = concurrent.futures.ThreadPoolExecutor(1, "engine")
+        # Their own threads: other answers must not wait for long steps.
+        self._streams = concurrent.futures.ThreadPoolExecutor(None, "streams")
         self._queue: list[tuple[Job, asyncio.Future]] = []
         self._is_working = False  # a task answers the queue
         self._tasks: set[asyncio.Task] = set()  # asyncio keeps no reference
@@ -125,9 +128,10 @@ class LocalClient:
         last_time, state = loop.time() - STREAM_INTERVAL, None
         try:
             # In a thread: a pivot first translates all of the text.
-            states = await asyncio.to_thread(self.engine.stream, text, target_prefix)
+            run = functools.partial(loop.run_in_executor, self._streams)
+            states = await run(self.engine.stream, text, target_prefix)
             while True:
-                latest = await asyncio.to_thread(next, states, _END)
+                latest = await run(next, states, _END)
                 if latest is _END:
                     break
                 state = latest
