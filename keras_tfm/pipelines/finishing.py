@@ -224,6 +224,17 @@ def time_check(timeout: float | None, num_texts: int) -> Callable[[], None]:
     return check
 
 
+def time_left(timeout: float | None) -> Callable[[], float | None]:
+    """Returns a function of the seconds that are left, for several calls.
+
+    Args:
+        timeout: float > 0, in seconds, from now; or None.
+    """
+    end = time.monotonic() + (timeout or 0)
+    # A timeout must be above 0.
+    return lambda: None if timeout is None else max(end - time.monotonic(), 1e-9)
+
+
 def decode_again(
     translator: "Translator",
     finished: Sequence[Finished],

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_tfm.decode.protocol import Capabilities
 from keras_tfm.pipelines import markup
+from keras_tfm.pipelines.finishing import time_left
 from keras_tfm.pipelines.inline_tags import TaggedText
 from keras_tfm.pipelines.pivoting import PivotTranslator
 from keras_tfm.pipelines.span_patterns import patterns_of
@@ -64,9 +65,12 @@ def translate_markup(
         raise ValueError(f"`format` must be one of {FORMATS}; got {format!r}.")
     if isinstance(texts, str):
         return translate_markup(translator, [texts], format, attributes, **options)[0]
+    left = time_left(options.pop("timeout", None))
     if isinstance(translator, PivotTranslator):
         for part in (translator.first, translator.second):
-            texts = translate_markup(part, texts, format, attributes, **options)
+            texts = translate_markup(
+                part, texts, format, attributes, timeout=left(), **options
+            )
         return texts
     documents, is_xml = check_texts(texts), format == "xml"
     if is_xml:
@@ -77,7 +81,7 @@ def translate_markup(
     token_lists = [markup.tokenize(text, is_xml) for text in documents]
     if attributes:
         _translate_attributes(
-            translator, token_lists, frozenset(attributes), options, is_xml
+            translator, token_lists, frozenset(attributes), left, options, is_xml
         )
     # Each document is a list of strings and of texts to translate.
     contents = [
@@ -92,14 +96,14 @@ def translate_markup(
     tagged = [
         part for content in contents for part in content if not isinstance(part, str)
     ]
-    translated = _translate(translator, tagged, options)
+    translated = _translate(translator, tagged, left, options)
     return [
         "".join(part if isinstance(part, str) else translated[part] for part in content)
         for content in contents
     ]
 
 
-def _translate_attributes(translator, token_lists, names, options, is_xml):
+def _translate_attributes(translator, token_lists, names, left, options, is_xml):
     """Replaces tokens by those with translated values."""
     places = [
         (tokens, *place)
@@ -113,7 +117,8 @@ def _translate_attributes(translator, token_lists, names, options, is_xml):
             if not markup.REFERENCE.search(tokens[n].raw, begin, end)
         ]
     sources = [tokens[n].raw[begin:end] for tokens, n, begin, end in places]
-    results = translator.translate([html.unescape(s) for s in sources], **options)
+    sources = list(map(html.unescape, sources))
+    results = translator.translate(sources, timeout=left(), **options)
     # From the last, since the others keep their places then.
     for (tokens, n, begin, end), result in reversed(
         list(zip(places, results, strict=True))
@@ -128,7 +133,7 @@ def _has_letters(unit):
     return any(char.isalpha() for text in texts for char in text)
 
 
-def _translate(translator, tagged, options):
+def _translate(translator, tagged, left, options):
     """The translation of each `TaggedText`; tags need attention."""
     result = {}
     has_attention = (
@@ -137,8 +142,8 @@ def _translate(translator, tagged, options):
     for has_tags in (False, True):
         group = [part for part in tagged if part.has_tags == has_tags]
         aligned = {"return_attention": True} if has_tags and has_attention else {}
-        texts = [part.text for part in group]
-        translations = translator.translate(texts, **{**options, **aligned})
+        texts, aligned = [part.text for part in group], {**options, **aligned}
+        translations = translator.translate(texts, timeout=left(), **aligned)
         for part, translation in zip(group, translations, strict=True):
             best = translation.hypotheses[0]
             result[part] = part.tag(best.text, best.alignment)

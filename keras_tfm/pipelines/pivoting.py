@@ -11,6 +11,7 @@ from keras_tfm.pipelines import pretrained
 from keras_tfm.pipelines.alignment import Alignment
 from keras_tfm.pipelines.base_translator import BaseTranslator
 from keras_tfm.pipelines.decoding import GREEDY
+from keras_tfm.pipelines.finishing import time_left
 from keras_tfm.pipelines.packaged import PACKAGED
 from keras_tfm.pipelines.texts import check_texts
 from keras_tfm.pipelines.translation import Hypothesis, Translation, merge_equal
@@ -90,7 +91,10 @@ class PivotTranslator(BaseTranslator):
             {} if count in (None, 1) else {"num_hypotheses": count}
             for count in (num_pivots, num_hypotheses)
         ]
-        pivots: Any = self.first.translate(texts, **options, **changes[0])
+        left = time_left(options.pop("timeout", None))
+        pivots: Any = self.first.translate(
+            texts, timeout=left(), **options, **changes[0]
+        )
         rows = [(pivot, h) for pivot in pivots for h in pivot.hypotheses[:num_pivots]]
         if target_prefix is not None and not isinstance(target_prefix, str):
             counted = zip(target_prefix, pivots, strict=True)
@@ -98,6 +102,7 @@ class PivotTranslator(BaseTranslator):
         results: Any = self.second.translate(
             [hypothesis.text for _, hypothesis in rows],
             target_prefix,
+            timeout=left(),
             **options,
             **changes[1],
         )
@@ -111,13 +116,19 @@ class PivotTranslator(BaseTranslator):
             for pivot in pivots
         ]
 
-    def stream(self, text: str, target_prefix: str | None = None) -> Iterator[str]:
+    def stream(
+        self,
+        text: str,
+        target_prefix: str | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[str]:
         """Translates greedily, and yields the translation as it grows.
 
         Args:
             text, target_prefix: see `Translator.stream`.
+            timeout: of the first translator, see `Translator.translate`.
         """
-        changes: Any = {"return_scores": False, **GREEDY}
+        changes: Any = {"return_scores": False, "timeout": timeout, **GREEDY}
         pivot: Any = self.first.translate(text, **changes)
         return self.second.stream(pivot.text, target_prefix)
 
@@ -258,27 +269,39 @@ class AutoTranslator(BaseTranslator):
             Translation(text, [], [Hypothesis(text, 0.0, [], None, False)])
             for text in texts
         ]
+        left = time_left(options.pop("timeout", None))
         for language in sorted(set(languages) - {self.target}):
             numbers = [n for n, code in enumerate(languages) if code == language]
             translator = self.translator(language)
-            translations = translator.translate([texts[n] for n in numbers], **options)
+            translations = translator.translate(
+                [texts[n] for n in numbers], timeout=left(), **options
+            )
             for number, translation in zip(numbers, translations, strict=True):
                 results[number] = translation
         return results
 
-    def stream(self, text: str, target_prefix: str | None = None) -> Iterator[str]:
+    def stream(
+        self,
+        text: str,
+        target_prefix: str | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[str]:
         """Translates greedily, and yields the translation as it grows.
 
         Args:
             text: str.
             target_prefix: None, see `translate`.
+            timeout: see `PivotTranslator.stream`.
         """
         if target_prefix:
             raise _needs_one_language("target_prefix")
         [language] = self.detect([text])
         if language == self.target:
             return iter([text])
-        return self.translator(language).stream(text)
+        translator = self.translator(language)
+        if isinstance(translator, PivotTranslator):
+            return translator.stream(text, timeout=timeout)
+        return translator.stream(text)
 
     def translator(self, language: str) -> Translator | PivotTranslator:
         """Returns the translator from a language.

@@ -132,7 +132,8 @@ class Translator(BaseTranslator):
             return_scores: bool. Return the score of each hypothesis.
             return_attention: bool. Return the cross-attention.
             progress: bool. Show a progress bar.
-            timeout: float > 0, in seconds, checked after each batch; or None.
+            timeout: float > 0, in seconds, checked before and after each batch;
+                or None.
             seed: int, for sampling: equal seeds sample the same tokens; or None
                 for a new seed in each call.
             **options: fields of `decode.Options` for this call, such as
@@ -173,6 +174,7 @@ class Translator(BaseTranslator):
         constrained = {number for number, ids in enumerate(phrases) if ids}
         sources = self.encode(texts, constrained)
         prefixes = encode_prefixes(target_prefix, sources, self, decoder)
+        check_time()
         decoded: list = [None] * sum(len(source.segments) for source in sources)
         bar = keras.utils.Progbar(len(decoded), unit_name="sentence")
         for number, hypotheses in decode_segments(

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from keras_tfm.decode.protocol import Capabilities
+from keras_tfm.pipelines.finishing import time_left
 from keras_tfm.pipelines.glossary import GlossaryTranslator
 from keras_tfm.pipelines.loading import load
 from keras_tfm.pipelines.markup_translation import translate_markup
@@ -212,14 +213,16 @@ class Engine:
             the error that the job caused; or a `TimeoutError`.
         """
         results: list = [None] * len(jobs)
+        # Of all kinds: after it no client waits any more.
+        left = time_left(self.timeout)
         for kind in sorted({job.kind for job in jobs}):
             indices = [i for i, job in enumerate(jobs) if job.kind == kind]
             try:
-                answers = self._answer_together([jobs[i] for i in indices])
+                answers = self._answer_together([jobs[i] for i in indices], left)
             except TimeoutError as error:
                 answers = [error] * len(indices)
             except ERRORS:  # one job is at fault; the others get their answers
-                answers = [self._answer_alone(jobs[i]) for i in indices]
+                answers = [self._answer_alone(jobs[i], left) for i in indices]
             for index, answer in zip(indices, answers, strict=True):
                 results[index] = answer
         return results
@@ -252,18 +255,21 @@ class Engine:
 
         Raises:
             TooLong: the text has too many tokens.
+            TimeoutError: its first translation, of a pivot, took too long.
         """
         self._check_lengths([text])
-        return self._single.stream(text, target_prefix)
+        if isinstance(self._single, Translator):  # each token is a step
+            return self._single.stream(text, target_prefix)
+        return self._single.stream(text, target_prefix, self.timeout)
 
-    def _answer_alone(self, job):
+    def _answer_alone(self, job, left):
         try:
-            return self._answer_together([job])[0]
+            return self._answer_together([job], left)[0]
         except (*ERRORS, TimeoutError) as error:
             return error
 
-    def _answer_together(self, jobs):
-        """Answers jobs of one kind."""
+    def _answer_together(self, jobs, left=lambda: None):
+        """Answers jobs of one kind, in the seconds that are left."""
         texts = [text for job in jobs for text in job.texts]
         if self.task == "classification":
             answers = [_prediction_json(prediction) for prediction in self.model(texts)]
@@ -277,14 +283,15 @@ class Engine:
             for job in jobs:
                 self._check_lengths(job.texts, attention)
             if format != "text" or glossary:
-                answers = self._translate_specially(texts, format, glossary)
+                answers = self._translate_specially(texts, format, glossary, left())
                 return _by_job(jobs, answers)
-            translations = self._translate(texts, prefixes, all_hypotheses, attention)
+            options = {**self._options(all_hypotheses, attention), "timeout": left()}
+            translations = self._translate(texts, prefixes, all_hypotheses, options)
             counts = [job.num_hypotheses for job in jobs for _ in job.texts]
             answers = list(map(_translation_json, translations, counts))
         return _by_job(jobs, answers)
 
-    def _translate_specially(self, texts, format, glossary):
+    def _translate_specially(self, texts, format, glossary, timeout):
         """Answers texts of HTML or XML, or with a glossary."""
         translator: Any = self._single
         if glossary and not isinstance(translator, Translator):
@@ -300,20 +307,15 @@ class Engine:
         if glossary:
             translator = GlossaryTranslator(translator, dict(glossary))
         if format == "text":
-            translations = translator.translate(texts, timeout=self.timeout)
+            translations = translator.translate(texts, timeout=timeout)
             return [_translation_json(translation) for translation in translations]
-        translated = translate_markup(translator, texts, format, timeout=self.timeout)
+        translated = translate_markup(translator, texts, format, timeout=timeout)
         return [_text_json(text) for text in translated]
 
-    def _translate(self, texts, prefixes, all_hypotheses, attention):
+    def _translate(self, texts, prefixes, all_hypotheses, options):
         prefixes = prefixes if any(prefixes) else None
         translator = self._single if all_hypotheses or prefixes else self.model
-        return translator.translate(
-            texts,
-            target_prefix=prefixes,
-            timeout=self.timeout,
-            **self._options(all_hypotheses, attention),
-        )
+        return translator.translate(texts, target_prefix=prefixes, **options)
 
     def _options(self, all_hypotheses, attention):
         """The options of `Translator.translate` for a kind of jobs."""

@@ -9,6 +9,7 @@ from keras_tfm.pipelines import (
     Hypothesis,
     PivotTranslator,
     Translation,
+    Translator,
     load,
     translate_markup,
 )
@@ -91,6 +92,22 @@ def test_several_pivots_are_compared_by_the_sum_of_both_scores(pivot):
 def test_markup_passes_through_both(pivot):
     answer = translate_markup(pivot, "<p>Wo ist der <b>Bahnhof</b>?</p>")
     assert answer.startswith("<p>") and answer.count("<b>") == 1
+
+
+def test_both_translators_have_one_timeout_together(pivot, monkeypatch):
+    timeouts, translate = [], Translator.translate
+
+    def noted(self, texts, *arguments, timeout=None, **options):
+        timeouts.append(timeout)
+        return translate(self, texts, *arguments, timeout=timeout, **options)
+
+    monkeypatch.setattr(Translator, "translate", noted)
+    pivot.translate("Ja.", timeout=99)
+    translate_markup(pivot, "<p>Wo ist <b>er</b>?</p>", timeout=98)
+    assert len(timeouts) == 6 and timeouts[0] < 99 and timeouts[2] < 98
+    assert timeouts == sorted(set(timeouts), reverse=True)
+    with pytest.raises(TimeoutError):
+        pivot.stream("Wo ist er?", timeout=1e-9)
 
 
 def test_texts_are_translated_from_their_languages(pivot):

@@ -7,7 +7,13 @@ import types
 import httpx
 import pytest
 
-from keras_tfm.pipelines import Classifier, SharedTranslator, finishing, pivoting
+from keras_tfm.pipelines import (
+    Classifier,
+    SharedTranslator,
+    Translator,
+    finishing,
+    pivoting,
+)
 from keras_tfm.server.engine import Engine, Job
 from keras_tfm.server.errors import FULL
 from keras_tfm.server.local import LocalClient
@@ -42,6 +48,21 @@ def test_a_batch_beyond_the_timeout_is_stopped(folder):
     assert all(isinstance(a, TimeoutError) for a in engine.answers(jobs))
     client = Client(InProcess(engine), timeout=7.0)
     assert "within 7 seconds" in client.error(504, "/translate", {"text": "a"})
+
+
+def test_jobs_of_many_kinds_have_one_timeout_together(folder, monkeypatch):
+    timeouts, translate = [], Translator.translate
+
+    def noted(self, texts, *arguments, timeout=None, **options):
+        timeouts.append(timeout)
+        return translate(self, texts, *arguments, timeout=timeout, **options)
+
+    monkeypatch.setattr(Translator, "translate", noted)
+    jobs = [Job(["a house"], glossary=((term, "b"),)) for term in "abc"]
+    jobs.append(Job(["<b>a</b> house<p>old"], format="html"))  # calls it twice
+    assert all(isinstance(a, list) for a in Engine(folder, timeout=99).answers(jobs))
+    assert len(timeouts) == 5 and timeouts[0] < 99
+    assert timeouts == sorted(set(timeouts), reverse=True)
 
 
 def test_models_that_cannot_be_served_are_rejected(vocabulary, folder, tmp_path):
@@ -179,6 +200,26 @@ def test_a_stream_that_begins_slowly_does_not_stop_the_server():
         return await stream
 
     assert asyncio.run(ask()) == "True"
+
+
+def test_slow_streams_do_not_delay_other_answers():
+    engine = Slow()
+    engine.stream = lambda *_: iter([str(engine.released.wait(10))])
+
+    async def ask():
+        client, begin = LocalClient(engine, 4, 300), asyncio.get_running_loop().time()
+        streams = [client.stream("a", None) for _ in range(100)]
+        states = [asyncio.ensure_future(anext(stream)) for stream in streams]
+        await asyncio.sleep(0.05)
+        for state in states[50:]:  # their clients leave
+            state.cancel()
+        await client.describe()
+        seconds = asyncio.get_running_loop().time() - begin
+        engine.released.set()
+        return seconds, await asyncio.gather(*states[:50])
+
+    seconds, states = asyncio.run(ask())
+    assert seconds < 5 and states == ["True"] * 50
 
 
 def test_jobs_beyond_the_queue_are_rejected():
