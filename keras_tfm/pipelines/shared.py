@@ -1,7 +1,7 @@
 """A translator that many requests share."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from keras_tfm.pipelines.finishing import time_check, warm_up
 from keras_tfm.pipelines.translation import Translation
@@ -67,13 +67,18 @@ class SharedTranslator:
         return isinstance(decoder, Decoder) and ContinuousDecoder.supports(decoder)
 
     async def translate(
-        self, texts: Sequence[str], timeout: float | None = None
+        self,
+        texts: Sequence[str],
+        timeout: float | None = None,
+        group: Hashable = None,
     ) -> list[Translation]:
         """Translates the texts of one request.
 
         Args:
             texts: list of str.
             timeout: float > 0, in seconds; or None.
+            group: hashable. Groups of calls take turns; None for a group of its
+                own.
 
         Returns:
             list of `Translation`, in the order of the texts.
@@ -83,9 +88,10 @@ class SharedTranslator:
             TimeoutError: translating took longer than `timeout`.
         """
         check_time = time_check(timeout, len(texts))
+        group = object() if group is None else group
         sources = self.translator.encode(texts)
         futures = [
-            asyncio.wrap_future(self._decoder.submit(segment.ids))
+            asyncio.wrap_future(self._decoder.submit(segment.ids, group))
             for source in sources
             for segment in source.segments
         ]

@@ -3,17 +3,17 @@
 See `scheduler` for why offline decoding has another policy.
 """
 
-import collections
 import concurrent.futures
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from keras_tfm.decode import inputs
 from keras_tfm.runtime.compile import CompiledFunctions, captured
 from keras_tfm.runtime.decoder import Decoder
 from keras_tfm.runtime.offline import default_threads
+from keras_tfm.runtime.round_robin import RoundRobin
 from keras_tfm.runtime.slots import SlotBatch, resolve
 
 # Source tokens for which functions are compiled; a longer source is decoded
@@ -106,7 +106,7 @@ class ContinuousDecoder:
         self.get_take_step = captured(take_step, weights)
         self.functions = CompiledFunctions(weights, decoder.options.jit_compile)
         self._changed, self._is_closed = threading.Condition(), False
-        self._waiting = {bucket: collections.deque() for bucket in self.buckets}
+        self._waiting = {bucket: RoundRobin() for bucket in self.buckets}
         self._batches = [
             [self._new_batch(bucket) for bucket in self.buckets] for _ in range(threads)
         ]
@@ -131,12 +131,16 @@ class ContinuousDecoder:
         """
         return _conflict(decoder) is None
 
-    def submit(self, source_ids: Sequence[int]) -> concurrent.futures.Future:
+    def submit(
+        self, source_ids: Sequence[int], group: Hashable = None
+    ) -> concurrent.futures.Future:
         """Submits a source to be decoded with others.
 
         Args:
             source_ids: list of ids; padding at its end is ignored. An empty
                 one has an empty hypothesis.
+            group: hashable. Groups take turns, so that a group of many sources
+                does not delay the others.
 
         Returns:
             Future of `Hypotheses` with a batch of one. If the future is
@@ -158,7 +162,7 @@ class ContinuousDecoder:
             if self._is_closed:
                 raise RuntimeError("The decoder is closed and accepts no more sources.")
             if row and bucket is not None:
-                self._waiting[bucket].append((row, future))
+                self._waiting[bucket].append((row, future), group)
                 self._changed.notify()
             else:
                 self._alone.submit(self._begin_alone, row, future)
@@ -239,7 +243,7 @@ class ContinuousDecoder:
         )
         share = -(-(num_busy + len(waiting)) // len(self._batches))
         while waiting and batch.num_busy + len(rows) < min(share, batch.max_slots):
-            row, future = waiting.popleft()
+            row, future = waiting.pop()
             if future.set_running_or_notify_cancel():
                 rows.append((row, future))
         return rows

@@ -5,6 +5,7 @@ import dataclasses
 import importlib.resources
 import json
 import logging
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Annotated, Any, Literal, Protocol
 
@@ -19,13 +20,12 @@ from keras_tfm.server.bodies import KINDS, StrictRoute, is_libretranslate
 from keras_tfm.server.engine import Job, TooLong
 from keras_tfm.server.errors import FAILED, Unavailable
 from keras_tfm.server.libretranslate import LibreRequest, LibreTranslate
-from keras_tfm.server.limits import BodyLimit, Departures, Limits
+from keras_tfm.server.limits import PAGE, BodyLimit, Departures, Limits
 from keras_tfm.server.metrics import Metrics
 from keras_tfm.text.files import is_unicode
 
 _log = logging.getLogger(__name__)
 HEALTH_TIMEOUT = 5.0  # seconds
-PAGE = 500  # characters that weigh as much as a text
 # The page contains everything that it needs and loads nothing.
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
@@ -185,6 +185,7 @@ class Service:
         self.check(texts, prefix, translates, glossary)
         size, jobs = self.limits.chunk_size, []
         special = (format, tuple(sorted((glossary or {}).items())), num_hypotheses)
+        special = (*special, uuid.uuid4().int)
         for chunk in (texts[i : i + size] for i in range(0, len(texts), size)):
             pages = sum(map(len, chunk)) // PAGE
             weight = min(size, max(len(chunk), pages))

@@ -1,5 +1,6 @@
 """Answers jobs with a model: batches of them, or each with others in flight."""
 
+import asyncio
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from keras_tfm.pipelines.pivoting import (
 from keras_tfm.pipelines.pretrained import languages_of
 from keras_tfm.pipelines.shared import SharedTranslator
 from keras_tfm.pipelines.translator import GREEDY, Translator
+from keras_tfm.runtime.round_robin import RoundRobin
 from keras_tfm.server.limits import MAX_TOKENS
 
 WARM_UP = (32, 64, 128)  # tokens; longer texts are split into sentences
@@ -45,6 +47,7 @@ class Job:
         format: `"text"`, `"html"` or `"xml"`.
         glossary: pairs of a term and its translation.
         num_hypotheses: int >= 1, of the n-best list to return; None for all.
+        request: int, the same for the chunks of a request. Requests take turns.
     """
 
     texts: list[str]
@@ -55,6 +58,7 @@ class Job:
     format: str = "text"
     glossary: tuple[tuple[str, str], ...] = ()
     num_hypotheses: int | None = None
+    request: int | None = None
 
     @property
     def kind(self) -> tuple:
@@ -128,7 +132,7 @@ class Engine:
         if translates and keras.config.backend() != "torch":
             # Rare kinds of jobs are compiled for one text only.
             self._single = self.model.replace(batch_size=1)
-        self._shared = None
+        self._shared, self._turns, self._gives_turns = None, RoundRobin(), False
         can_share = isinstance(self.model, Translator) and batch_size > 1
         if can_share and SharedTranslator.supports(self.model):
             self._shared = SharedTranslator(self.model, batch_size)
@@ -244,11 +248,34 @@ class Engine:
             job: `Job` that `can_share` accepts.
         """
         try:
+            await self._turn(job.request)
             self._check_lengths(job.texts)
-            translations = await self._shared.translate(job.texts, self.timeout)
+            translations = await self._shared.translate(
+                job.texts, self.timeout, job.request
+            )
         except (*ERRORS, TimeoutError) as error:
             return error
         return [_translation_json(translation) for translation in translations]
+
+    async def _turn(self, request):
+        """Waits for the turn of a request: while the text of a job is
+        tokenized, for up to a second, nothing else happens on the loop."""
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        self._turns.append(turn, turn if request is None else request)
+        if not self._gives_turns:
+            self._gives_turns = True
+            loop.call_soon(self._give_turn, loop)
+        await turn
+
+    def _give_turn(self, loop):
+        """Lets one job go on, and another one when the loop has run it."""
+        self._gives_turns = bool(self._turns)
+        if self._turns:
+            turn = self._turns.pop()
+            if not turn.done():  # else its client has gone
+                turn.set_result(None)
+            loop.call_soon(self._give_turn, loop)
 
     def stream(self, text: str, target_prefix: str | None = None) -> Iterator[str]:
         """Translates greedily, see `Translator.stream`.

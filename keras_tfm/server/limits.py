@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # the command line reads the limits without Starlette
 # A request is decoded in quarters of a batch: a request as large as a batch
 # would wait behind all others, since there is never room for it.
 QUARTERS = 4
+PAGE = 500  # characters that weigh as much as a text
 MAX_TOKENS = 5_000  # of a text: 40 s at worst, on a core with 8 million weights
 
 # Characters of the translations of a request, if its texts were nothing but

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from keras_tfm.pipelines.translator import Translator
+from keras_tfm.runtime.round_robin import RoundRobin
 from keras_tfm.server.engine import ERRORS, Engine, Job
 from keras_tfm.server.errors import FAILED
-from keras_tfm.server.limits import Limits
+from keras_tfm.server.limits import PAGE, Limits
 from keras_tfm.server.places import Places
 
 _log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class LocalClient:
         self._worker = concurrent.futures.ThreadPoolExecutor(1, "engine")
         # Their own threads: other answers must not wait for long steps.
         self._streams = concurrent.futures.ThreadPoolExecutor(None, "streams")
-        self._queue: list[tuple[Job, asyncio.Future]] = []
+        self._queue = RoundRobin()  # of pairs of a job and its future
         self._is_working = False  # a task answers the queue
         self._tasks: set[asyncio.Task] = set()  # asyncio keeps no reference
         # Text is tokenized on this loop, so that HTTP stays responsive.
@@ -59,7 +60,8 @@ class LocalClient:
                 )
                 return await asyncio.wrap_future(shared)
             future = asyncio.get_running_loop().create_future()
-            self._queue.append((job, future))
+            group = future if job.request is None else job.request
+            self._queue.append((job, future), group)
             # A second task would take jobs out of the queue before the worker
             # is free, and answer those whose clients leave meanwhile, too.
             if not self._is_working:
@@ -96,16 +98,17 @@ class LocalClient:
                 future.set_result(answer)
 
     def _next_batch(self):
-        """Takes jobs of up to `batch_size` texts from the queue."""
+        """Takes jobs of up to `batch_size` texts or pages from the queue."""
         batch, weight = [], 0
         while self._queue:
-            job, future = self._queue[0]
-            if batch and weight + job.weight > self.batch_size:
+            job, future = self._queue.first()
+            size = max(job.weight, sum(map(len, job.texts)) // PAGE)
+            if batch and weight + size > self.batch_size:
                 break
-            self._queue.pop(0)
+            self._queue.pop()
             if not future.done():
                 batch.append((job, future))
-                weight += job.weight
+                weight += size
         return batch
 
     async def describe(self) -> dict:

@@ -285,6 +285,15 @@ def test_nan_logits_raise_an_error_for_their_row():
 
 
 @pytest.mark.backend("torch")
+def test_groups_take_turns(transformer):
+    decoder, finished = runtime.Decoder(transformer, decode.Options(**OPTIONS)), []
+    with ContinuousDecoder(decoder, batch_size=1) as continuous:
+        for n, group in enumerate("a" * 30 + "b"):
+            future = continuous.submit([5, 6], group)
+            future.add_done_callback(lambda _, n=n: finished.append(n))
+    assert sorted(finished) == [*range(31)] and finished != sorted(finished)
+
+
 def test_a_cancelled_source_is_not_inserted(transformer, monkeypatch):
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
     inserted, may_continue = [], threading.Event()

@@ -250,6 +250,43 @@ def test_jobs_beyond_the_queue_are_rejected():
     assert larger.json() == {"error": "A request must have at most 6 texts; got 7."}
 
 
+@pytest.mark.parametrize("prefixes", [None, ["b"]])  # decoded with others, or not
+def test_a_large_request_does_not_delay_others(folder, monkeypatch, prefixes):
+    engine, order = Engine(folder), []
+    check = engine._check_lengths
+
+    def noted(texts, attention=False):
+        order.append(texts)
+        check(texts, attention)
+
+    monkeypatch.setattr(engine, "_check_lengths", noted)
+    client = LocalClient(engine, batch_size=2, max_waiting=100)
+    text, jobs = "a " * 400, []
+    for request in [1] * 9 + [2]:
+        jobs.append(Job([f"{request}"], prefixes, request=request))
+    jobs.append(Job([text], prefixes, request=3))
+
+    async def ask():
+        return await asyncio.gather(*map(client.answer, jobs))
+
+    answers = asyncio.run(ask())
+    assert len(answers) == 11 and not any(isinstance(a, Exception) for a in answers)
+    assert order.index(["2"]) < 4 and order.index([text]) < 4
+
+
+def test_pages_of_text_fill_a_batch():
+    engine = Slow()
+    engine.released.set()
+    client = LocalClient(engine, batch_size=4, max_waiting=100)
+
+    async def ask():
+        jobs = [Job([text]) for text in ("a" * 9_000, "b", "c", "d" * 9_000)]
+        return await asyncio.gather(*map(client.answer, jobs))
+
+    asyncio.run(ask())
+    assert engine.batches == [1, 2, 1]
+
+
 def test_jobs_that_wait_for_the_engine_share_batches_unless_their_client_leaves():
     engine = Slow()
 
