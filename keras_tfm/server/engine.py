@@ -277,6 +277,11 @@ class Engine:
                 turn.set_result(None)
             loop.call_soon(self._give_turn, loop)
 
+    def close(self) -> None:
+        """Waits for the texts that are decoded, and accepts no more."""
+        if self._shared is not None:
+            self._shared.close()
+
     def stream(self, text: str, target_prefix: str | None = None) -> Iterator[str]:
         """Translates greedily, see `Translator.stream`.
 

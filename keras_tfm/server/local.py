@@ -44,7 +44,18 @@ class LocalClient:
         self._tasks: set[asyncio.Task] = set()  # asyncio keeps no reference
         # Text is tokenized on this loop, so that HTTP stays responsive.
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the threads when the last answer has been sent.
+
+        They may still decode for clients that have gone. At the exit of Python
+        that would abort the process.
+        """
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self.engine.close()
 
     async def answer(self, job: Job) -> list[dict] | Exception:
         """Answers a job, see `Engine.answers`.

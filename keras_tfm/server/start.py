@@ -50,7 +50,11 @@ def run(
     if workers == 1:
         clients = local.load(models, limits, queue_size, warm_up, progress)
         app = make_apps(clients, limits.for_queue(queue_size))
-        asyncio.run(listen(app, host, port, limits, ready))
+        try:
+            asyncio.run(listen(app, host, port, limits, ready))
+        finally:
+            for client in clients.values():
+                client.close()
         return
 
     async def serve(compiled):

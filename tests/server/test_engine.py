@@ -222,6 +222,22 @@ def test_slow_streams_do_not_delay_other_answers():
     assert seconds < 5 and states == ["True"] * 50
 
 
+def test_a_closed_client_has_ended_its_threads(folder):
+    """Those that compute abort Python when it ends."""
+    engine = Engine(folder)
+    client = LocalClient(engine, batch_size=4, max_waiting=100)
+
+    async def ask_and_leave():
+        job = asyncio.ensure_future(client.answer(Job(["a house of stone"] * 30)))
+        await asyncio.sleep(0.05)
+        job.cancel()
+
+    asyncio.run(ask_and_leave())
+    client.close()
+    threads = [client._thread, *engine._shared._decoder._threads]
+    assert not any(thread.is_alive() for thread in threads)
+
+
 def test_jobs_beyond_the_queue_are_rejected():
     limits = {"batch_size": 8, "max_texts": 50, "max_characters": 5}
 
