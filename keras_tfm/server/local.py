@@ -53,9 +53,10 @@ class LocalClient:
         They may still decode for clients that have gone. At the exit of Python
         that would abort the process.
         """
+        self.engine.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self.engine.close()
+        self._loop.close()
 
     async def answer(self, job: Job) -> list[dict] | Exception:
         """Answers a job, see `Engine.answers`.

@@ -22,6 +22,7 @@ from keras_tfm.server.worker_process import (
     LOAD,
     PING,
     SIZE_BYTES,
+    STATE,
     STREAM,
     encode,
 )
@@ -119,8 +120,13 @@ class Worker:
             while True:
                 size = int.from_bytes(await stream.readexactly(SIZE_BYTES), "big")
                 number, kind, value = pickle.loads(await stream.readexactly(size))
-                if number in self._replies:  # else the client has gone
-                    self._replies[number].put_nowait((kind, value))
+                if number not in self._replies:  # the client has gone
+                    continue
+                replies = self._replies[number]
+                # Of a stream a slow client gets the latest state only.
+                while kind == STATE and not replies.empty():
+                    replies.get_nowait()
+                replies.put_nowait((kind, value))
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         except Exception:

@@ -13,6 +13,7 @@ from keras_tfm.server import workers
 from keras_tfm.server.engine import Job
 from keras_tfm.server.errors import FULL, Unavailable
 from keras_tfm.server.limits import Limits
+from keras_tfm.server.worker_process import encode
 from tests.server.conftest import TEXTS
 
 pytestmark = pytest.mark.backend("torch")  # a process is the same on every backend
@@ -51,6 +52,28 @@ def test_a_worker_answers_streams_and_describes(client, runner, translator):
     assert texts_of(answers) == translator(TEXTS)
     assert states[-1] == list(translator.stream(TEXTS[0]))[-1]
     assert description["kind"] == "translation"
+
+
+def test_a_slow_client_gets_the_latest_state_of_a_stream(runner):
+    """All states of long streams would fill the memory."""
+
+    async def ask():
+        worker, stdout = workers.Worker({}), asyncio.StreamReader()
+        for size in range(1, 100):
+            stdout.feed_data(encode((0, "state", "a" * size)))
+        stdout.feed_data(encode((0, "end", None)))
+        stdout.feed_eof()
+        stdin = types.SimpleNamespace(write=len, close=lambda: None)
+        worker._process = types.SimpleNamespace(
+            stdout=stdout, stdin=stdin, wait=lambda: asyncio.sleep(0)
+        )
+        stream = worker.stream("animals", "a text", None)
+        first = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+        await worker._read(worker._process)
+        return [await first, *[state async for state in stream]]
+
+    assert runner.run(ask()) == ["a" * 99]
 
 
 def test_an_error_of_a_job_is_its_answer(client, runner):
