@@ -18,7 +18,7 @@ from keras_tfm.server import errors, libretranslate, tensorflow_serving
 from keras_tfm.server.access import Guard
 from keras_tfm.server.bodies import KINDS, StrictRoute, is_libretranslate
 from keras_tfm.server.engine import Job, TooLong
-from keras_tfm.server.errors import FAILED, Unavailable
+from keras_tfm.server.errors import FAILED, Unavailable, too_late
 from keras_tfm.server.libretranslate import LibreRequest, LibreTranslate
 from keras_tfm.server.limits import PAGE, BodyLimit, Departures, Limits
 from keras_tfm.server.metrics import Metrics
@@ -197,13 +197,13 @@ class Service:
             async with asyncio.timeout(self.limits.timeout):
                 results = await asyncio.gather(*tasks)
         except TimeoutError:
-            raise HTTPException(504, _too_late(self.limits.timeout)) from None
+            raise HTTPException(504, too_late(self.limits.timeout)) from None
         finally:  # if one is rejected nobody waits for the others
             for task in tasks:
                 task.cancel()
         for result in results:
             if isinstance(result, TimeoutError):
-                raise HTTPException(504, _too_late(self.limits.timeout))
+                raise HTTPException(504, too_late(self.limits.timeout))
             if isinstance(result, TooLong):
                 raise HTTPException(413, str(result))
             if isinstance(result, Exception):
@@ -439,11 +439,7 @@ async def _within(awaitable, seconds, limit=None):
     try:
         return await asyncio.wait_for(awaitable, seconds)
     except TimeoutError:
-        raise HTTPException(504, _too_late(limit or seconds)) from None
-
-
-def _too_late(timeout):
-    return f"There was no answer within {timeout:g} seconds. Send shorter texts."
+        raise HTTPException(504, too_late(limit or seconds)) from None
 
 
 async def stream_lines(

@@ -22,6 +22,11 @@ class Unavailable(Exception):
     """No engine can take the request now; status 503."""
 
 
+def too_late(timeout: float) -> str:
+    """Returns the message of an answer that took too long; status 504."""
+    return f"There was no answer within {timeout:g} seconds. Send shorter texts."
+
+
 def error_response(
     status: int, message: str, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from keras_tfm.pipelines.pivoting import AUTO, language_identifier, pivot_steps
 from keras_tfm.server.access import UNAUTHORIZED
+from keras_tfm.server.errors import too_late
 from keras_tfm.server.limits import Limits
 
 FRONTEND_TIMEOUT = 500  # milliseconds that a page waits for more typing
@@ -156,8 +157,16 @@ class LibreTranslate:
 
         Raises:
             HTTPException: no model translates between the languages; status
-                400.
+                400. All models together took too long; 504.
         """
+        timeout = self.services[0].limits.timeout
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._answer(request)
+        except TimeoutError:
+            raise HTTPException(504, too_late(timeout)) from None
+
+    async def _answer(self, request):
         texts = [request.q] if isinstance(request.q, str) else request.q
         self.check(texts)
         if request.source == AUTO:

@@ -1,5 +1,6 @@
 """The interface of LibreTranslate, in memory and with its own client."""
 
+import asyncio
 import re
 import threading
 import time
@@ -37,6 +38,14 @@ class Renaming:
         ]
 
 
+class Slow(Renaming):
+    """Answers after a while."""
+
+    async def answer(self, job):
+        await asyncio.sleep(0.6)
+        return await super().answer(job)
+
+
 @pytest.fixture
 def models():
     labels = {"labels": Renaming((), "classification"), "own": Renaming(())}
@@ -54,6 +63,17 @@ def client(models):
 
 def body(q, source="en", target="de", **fields):
     return {"q": q, "source": source, "target": target, **fields}
+
+
+def test_two_models_have_one_timeout_together():
+    from keras_tfm.server.app import make_apps
+
+    models = {name: Slow(pair) for name, pair in PAIRS.items()}
+    client = Client(models["en-de"])
+    client.app = make_apps(models, Limits(timeout=1.0))
+    assert client.send("/translate", body("a", "en", "fr")).status_code == 200
+    error = client.error(504, "/translate", body("a", "de", "fr"))
+    assert error == "There was no answer within 1 seconds. Send shorter texts."
 
 
 def test_texts_are_translated_by_the_model_of_their_languages(client, models):
