@@ -1,6 +1,5 @@
 """Answers jobs with a model: batches of them, or each with others in flight."""
 
-import asyncio
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +22,8 @@ from keras_tfm.pipelines.pivoting import (
 from keras_tfm.pipelines.pretrained import languages_of
 from keras_tfm.pipelines.shared import SharedTranslator
 from keras_tfm.pipelines.translator import GREEDY, Translator
-from keras_tfm.runtime.round_robin import RoundRobin
 from keras_tfm.server.limits import MAX_TOKENS
+from keras_tfm.server.places import Turns
 
 WARM_UP = (32, 64, 128)  # tokens; longer texts are split into sentences
 ERRORS = (ValueError, TypeError)  # caused by the request, not by the server
@@ -87,6 +86,7 @@ class Engine:
         model: `Translator`, `PivotTranslator`, `AutoTranslator` or
             `Classifier`.
         task: `"translation"` or `"classification"`.
+        shared: `SharedTranslator`, or None if the model has none.
 
     Raises:
         ValueError, FileNotFoundError: there is no such model, or it classifies
@@ -132,10 +132,10 @@ class Engine:
         if translates and keras.config.backend() != "torch":
             # Rare kinds of jobs are compiled for one text only.
             self._single = self.model.replace(batch_size=1)
-        self._shared, self._turns, self._gives_turns = None, RoundRobin(), False
+        self.shared, self._turns = None, Turns()
         can_share = isinstance(self.model, Translator) and batch_size > 1
         if can_share and SharedTranslator.supports(self.model):
-            self._shared = SharedTranslator(self.model, batch_size)
+            self.shared = SharedTranslator(self.model, batch_size)
 
     def warm_up(
         self,
@@ -154,7 +154,7 @@ class Engine:
         """
         steps: list = [("one short text", lambda: self._answer_together([Job(["a"])]))]
         if self.task == "translation" and lengths:
-            model = self._shared or self.model
+            model = self.shared or self.model
             title = f"translations of up to {lengths[-1]} tokens"
             steps.append((title, lambda: model.warm_up(lengths)))
             for name, options in self._variants().items():
@@ -233,7 +233,7 @@ class Engine:
 
     def can_share(self, job: Job) -> bool:
         """Returns whether a job can be decoded by continuous batching."""
-        return self._shared is not None and job.kind == (
+        return self.shared is not None and job.kind == (
             False,
             False,
             False,
@@ -248,39 +248,14 @@ class Engine:
             job: `Job` that `can_share` accepts.
         """
         try:
-            await self._turn(job.request)
+            await self._turns.wait(job.request)
             self._check_lengths(job.texts)
-            translations = await self._shared.translate(
+            translations = await self.shared.translate(
                 job.texts, self.timeout, job.request
             )
         except (*ERRORS, TimeoutError) as error:
             return error
         return [_translation_json(translation) for translation in translations]
-
-    async def _turn(self, request):
-        """Waits for the turn of a request: while the text of a job is
-        tokenized, for up to a second, nothing else happens on the loop."""
-        loop = asyncio.get_running_loop()
-        turn = loop.create_future()
-        self._turns.append(turn, turn if request is None else request)
-        if not self._gives_turns:
-            self._gives_turns = True
-            loop.call_soon(self._give_turn, loop)
-        await turn
-
-    def _give_turn(self, loop):
-        """Lets one job go on, and another one when the loop has run it."""
-        self._gives_turns = bool(self._turns)
-        if self._turns:
-            turn = self._turns.pop()
-            if not turn.done():  # else its client has gone
-                turn.set_result(None)
-            loop.call_soon(self._give_turn, loop)
-
-    def close(self) -> None:
-        """Waits for the texts that are decoded, and accepts no more."""
-        if self._shared is not None:
-            self._shared.close()
 
     def stream(self, text: str, target_prefix: str | None = None) -> Iterator[str]:
         """Translates greedily, see `Translator.stream`.

@@ -53,7 +53,8 @@ class LocalClient:
         They may still decode for clients that have gone. At the exit of Python
         that would abort the process.
         """
-        self.engine.close()
+        if self.engine.shared is not None:
+            self.engine.shared.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -11,9 +11,9 @@ def test_groups_take_turns_and_keep_their_order():
     queue = RoundRobin()
     for item in ("a1", "a2", "a3", "b1", "c1", "b2"):
         queue.append(item, item[0])
-    taken = [queue.pop() for _ in range(3)]
+    items = [queue.pop() for _ in range(3)]
     queue.append("d1", "d")
     assert len(queue) == 4 and queue.first() == "a2"
-    taken += [queue.pop() for _ in range(4)]
-    assert taken == ["a1", "b1", "c1", "a2", "b2", "d1", "a3"]
+    items += [queue.pop() for _ in range(4)]
+    assert items == ["a1", "b1", "c1", "a2", "b2", "d1", "a3"]
     assert not queue

@@ -234,7 +234,7 @@ def test_a_closed_client_has_ended_its_threads(folder):
 
     asyncio.run(ask_and_leave())
     client.close()
-    threads = [client._thread, *engine._shared._decoder._threads]
+    threads = [client._thread, *engine.shared._decoder._threads]
     assert not any(thread.is_alive() for thread in threads)
 
 
