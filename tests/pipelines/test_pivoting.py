@@ -67,7 +67,7 @@ def test_numbers_that_either_translator_changes_are_reported(mismatches):
             self.hypothesis = Hypothesis("2", -1.0, [], None, False, None)
             self.hypothesis = self.hypothesis._replace(number_mismatch=number_mismatch)
 
-        def translate(self, texts, *_):
+        def translate(self, texts, *_, **options):
             return [Translation(text, [], [self.hypothesis]) for text in texts]
 
     pivot = PivotTranslator(*map(Changing, mismatches))
