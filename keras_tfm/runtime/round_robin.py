@@ -40,6 +40,19 @@ class RoundRobin:
         self._groups.setdefault(group, collections.deque()).append(item)
         self._count += 1
 
+    def remove(self, item: Any, group: Hashable) -> None:
+        """Removes an item, unless `pop` has returned it.
+
+        Args:
+            item, group: of `append`.
+        """
+        items = self._groups.get(group, ())
+        if item in items:
+            items.remove(item)
+            self._count -= 1
+            if not items:
+                del self._groups[group]
+
     def first(self) -> Any:
         """Returns the item that `pop` removes next."""
         return next(iter(self._groups.values()))[0]

@@ -74,7 +74,8 @@ class LocalClient:
                 return await asyncio.wrap_future(shared)
             future = asyncio.get_running_loop().create_future()
             group = future if job.request is None else job.request
-            self._queue.append((job, future), group)
+            item = job, future
+            self._queue.append(item, group)
             # A second task would take jobs out of the queue before the worker
             # is free, and answer those whose clients leave meanwhile, too.
             if not self._is_working:
@@ -82,7 +83,10 @@ class LocalClient:
                 task = asyncio.ensure_future(self._answer_queue())
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-            return await future
+            try:
+                return await future
+            finally:  # the texts of clients that leave must not stay in memory
+                self._queue.remove(item, group)
 
     async def _answer_queue(self):
         """Answers what is in the queue, a batch at a time."""

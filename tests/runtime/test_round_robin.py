@@ -17,3 +17,14 @@ def test_groups_take_turns_and_keep_their_order():
     items += [queue.pop() for _ in range(4)]
     assert items == ["a1", "b1", "c1", "a2", "b2", "d1", "a3"]
     assert not queue
+
+
+def test_a_removed_item_leaves_nothing_behind():
+    queue = RoundRobin()
+    for item in ("a1", "a2", "b1"):
+        queue.append(item, item[0])
+    assert queue.pop() == "a1"
+    for item in ("a1", "b1", "c1", "b1"):  # some are not in the queue
+        queue.remove(item, item[0])
+    assert len(queue) == 1 and queue.pop() == "a2" and not queue
+    assert not queue._groups

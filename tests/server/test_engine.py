@@ -1,8 +1,10 @@
 """The engine, and the client that runs it in the server process."""
 
 import asyncio
+import gc
 import itertools
 import types
+import weakref
 
 import httpx
 import pytest
@@ -319,6 +321,30 @@ def test_jobs_that_wait_for_the_engine_share_batches_unless_their_client_leaves(
 
     assert asyncio.run(ask()) == [[{"label": "a"}]] * 5
     assert engine.batches == [1, 4]
+
+
+def test_jobs_of_clients_that_have_left_take_no_memory():
+    engine = Slow()
+
+    async def ask():
+        client, jobs = LocalClient(engine, batch_size=1, max_waiting=3), []
+        first = asyncio.ensure_future(client.answer(Job(["a"])))
+        await asyncio.sleep(0.05)
+        for _ in range(100):
+            job = Job(["a" * 1_000])
+            jobs.append(weakref.ref(job))
+            task = asyncio.ensure_future(client.answer(job))
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            del job, task
+        gc.collect()
+        left = sum(job() is not None for job in jobs)
+        engine.released.set()
+        await first
+        return left
+
+    assert asyncio.run(ask()) == 0
 
 
 def test_waiting_jobs_share_batches_and_a_failure_affects_one_batch(caplog):
