@@ -116,6 +116,7 @@ class ContinuousDecoder:
         ]
         # Long sources and restarts delay no batch.
         self._alone = concurrent.futures.ThreadPoolExecutor(1)
+        self._waiting_alone = RoundRobin()
         for thread in self._threads:
             thread.start()
 
@@ -165,19 +166,25 @@ class ContinuousDecoder:
                 self._waiting[bucket].append((row, future), group)
                 self._changed.notify()
             else:
-                self._alone.submit(self._begin_alone, row, future)
+                self.decode_alone(row, future, group)
         return future
 
     def decode_alone(
-        self, row: Sequence[int], future: concurrent.futures.Future
+        self,
+        row: Sequence[int],
+        future: concurrent.futures.Future,
+        group: Hashable = None,
     ) -> None:
         """Decodes a source by itself, in a thread of its own.
 
         Args:
             row: list of ids.
             future: of its hypotheses.
+            group: see `submit`.
         """
-        self._alone.submit(resolve, future, self.decoder, [row], self._prefix(row))
+        with self._changed:
+            self._waiting_alone.append((row, future), group)
+        self._alone.submit(self._decode_next_alone)
 
     def warm_up(self, lengths: Sequence[int] = SOURCE_BUCKETS[:-1]) -> None:
         """Compiles the functions for sources up to some length.
@@ -208,8 +215,11 @@ class ContinuousDecoder:
     def _new_batch(self, bucket):
         return SlotBatch(self, bucket, self._num_slots)
 
-    def _begin_alone(self, row, future):
-        if future.set_running_or_notify_cancel():
+    def _decode_next_alone(self):
+        with self._changed:
+            row, future = self._waiting_alone.pop()
+        # One that has left a batch runs already.
+        if future.running() or future.set_running_or_notify_cancel():
             resolve(future, self.decoder, [row], self._prefix(row))
 
     def _prefix(self, row):

@@ -294,6 +294,16 @@ def test_groups_take_turns(transformer):
     assert sorted(finished) == [*range(31)] and finished != sorted(finished)
 
 
+@pytest.mark.backend("torch")
+def test_groups_of_long_sources_take_turns(transformer):
+    decoder, finished = runtime.Decoder(transformer, decode.Options(**OPTIONS)), []
+    with ContinuousDecoder(decoder, 1, source_buckets=(6,)) as continuous:
+        for n, group in enumerate("a" * 30 + "b"):
+            future = continuous.submit([5] * 9, group)
+            future.add_done_callback(lambda _, n=n: finished.append(n))
+    assert sorted(finished) == [*range(31)] and finished.index(30) < 25
+
+
 def test_a_cancelled_source_is_not_inserted(transformer, monkeypatch):
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
     inserted, may_continue = [], threading.Event()
