@@ -430,9 +430,16 @@ async def _translate(service, request):
         request.glossary,
         count,
     )
-    answer = {"translations": [_translation(result, request) for result in results]}
+    translations = [_translation(result, request) for result in results]
     # Attention may be megabytes of numbers; meanwhile others are answered.
-    return await asyncio.to_thread(fastapi.responses.JSONResponse, answer)
+    return await asyncio.to_thread(_translations_response, translations)
+
+
+def _translations_response(translations):
+    # One by one: while `json` writes a value, no other thread runs.
+    items = [fastapi.responses.JSONResponse(item).body for item in translations]
+    body = b'{"translations":[' + b",".join(items) + b"]}"
+    return fastapi.Response(body, media_type="application/json")
 
 
 async def _within(awaitable, seconds, limit=None):

@@ -8,6 +8,7 @@ import time
 import httpx
 import numpy as np
 import pytest
+from fastapi.responses import JSONResponse
 
 from keras_tfm.cli import main, serve
 from keras_tfm.pipelines import translate_markup
@@ -234,6 +235,21 @@ def test_attention_is_limited_to_short_texts(folder, translator):
     [answer], error = client.model.engine.answers(jobs)
     assert answer["hypotheses"] and isinstance(error, TooLong)
     assert "got 9 texts of up to" in str(error)
+
+
+def test_an_answer_is_written_in_pieces(client, monkeypatch):
+    """While JSON is written, the server answers nobody else."""
+    contents, render = [], JSONResponse.render
+
+    def noted(self, content):
+        contents.append(content)
+        return render(self, content)
+
+    monkeypatch.setattr(JSONResponse, "render", noted)
+    body = {"text": ["a house"] * 3, "num_hypotheses": 2, "return_attention": True}
+    answer = client.send("/translate", body)
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == {"translations": contents} and len(contents) == 3
 
 
 def test_no_attention_is_prepared_that_is_not_returned(folder):
