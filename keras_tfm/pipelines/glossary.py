@@ -248,9 +248,12 @@ class GlossaryTranslator(BaseTranslator):
         parts, terms, position = [], {}, 0
         places = self.glossary.places(text)
         spans = find_spans(text, patterns_of(self.config.protect)) if places else []
+        is_protected = bytearray(len(text))
+        for begin, end, _ in spans:
+            is_protected[begin:end] = b"\1" * (end - begin)
         for begin, end, term in places:
             marker, translation = next(free, ""), self.glossary.terms[term]
-            if not marker or any(b < end and begin < e for b, e, _ in spans):
+            if not marker or any(is_protected[begin:end]):
                 continue  # a term in a URL is no word
             words = text[begin:end]
             if words.isupper() and not term.isupper():

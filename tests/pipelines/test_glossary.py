@@ -1,5 +1,6 @@
 """Glossaries: terms of a text, files, constraints by sentence, unmet terms."""
 
+import time
 import types
 import unicodedata
 
@@ -137,3 +138,14 @@ def test_a_large_glossary_is_searched_in_a_moment():
     terms = {f"a x{n}": "b" for n in range(50_000)} | {"a": "c", "a X": "d"}
     places = Glossary(terms).places("A x7 a X, " * 1_000)
     assert [term for _, _, term in places] == ["a x7", "a X"] * 1_000
+
+
+def test_terms_among_protected_spans_take_linear_time(preset):
+    translator = GlossaryTranslator(preset, {".": "Punkt"})
+
+    def seconds(count):
+        text, begin = ".\U000f0000 " * count, time.process_time()
+        assert translator._mark(text).text.count("\U000f0000") == count
+        return time.process_time() - begin
+
+    assert seconds(8_000) < 10 * max(seconds(1_000), 0.02)
