@@ -106,13 +106,14 @@ def _parse(body, signatures):
     if unknown or ("instances" in body) == ("inputs" in body):
         raise ValueError(
             "The body must have `instances` or `inputs`, and may have "
-            f"`signature_name`; got {sorted(body)}."
+            f"`signature_name`; got {sorted(body)!s:.200}."
         )
     signature = body.get("signature_name")
     signature = "serving_default" if signature in (None, "") else signature
     if not isinstance(signature, str) or signature not in signatures:
         raise ValueError(
-            f"`signature_name` must be one of {sorted(signatures)}; got {signature!r}."
+            f"`signature_name` must be one of {sorted(signatures)}; got "
+            f"{signature!r:.80}."
         )
     by_row = "instances" in body
     texts = body["instances"] if by_row else body["inputs"]

@@ -145,6 +145,8 @@ def test_clients_of_tensorflow_serving_get_its_answers(client, translator):
         ({"instances": ["a"], "signature_name": "none"}, "`signature_name` must be"),
         ({"instances": ["a"], "signature_name": ["n"]}, "`signature_name` must be"),
         ({"instances": ["a"], "signature_name": {}}, "`signature_name` must be"),
+        ({"instances": ["a"], "signature_name": "x" * 999}, "got 'x{79}[.]$"),
+        ({"instances": ["a"], "x" * 999: 1}, "x{150,200}[.]$"),
         ({"instances": ["a"], "signature_name": False}, "`signature_name` must be"),
     ],
 )

@@ -281,3 +281,10 @@ def test_the_error_names_a_host_that_cannot_be_listened_on(host):
 
     with pytest.raises(OSError, match=f"--host and --port: .* at {host}:0 "):
         check_port(host, 0)
+
+
+def test_mapped_ipv4_addresses_are_rejected_before_a_model_is_loaded():
+    from keras_tfm.server.listen import check_port
+
+    with pytest.raises(OSError, match="--host and --port: nothing can listen"):
+        check_port("::ffff:127.0.0.1", 0)
