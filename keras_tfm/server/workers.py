@@ -12,7 +12,7 @@ from typing import Any
 
 from keras_tfm import compile_cache
 from keras_tfm.server.engine import Job
-from keras_tfm.server.errors import Unavailable
+from keras_tfm.server.errors import FULL, Unavailable
 from keras_tfm.server.limits import Limits
 from keras_tfm.server.places import Places
 from keras_tfm.server.worker_process import (
@@ -29,6 +29,7 @@ from keras_tfm.server.worker_process import (
 
 _log = logging.getLogger(__name__)
 LOST = "The worker was lost. Try again."
+UNREAD_BYTES = 2**26  # of requests that a worker has not read; more are rejected
 RESTART_DELAYS = (0, 1, 5, 30)  # seconds before a lost worker is replaced again
 # Seconds:
 LONG_LIFE = 60  # after which a lost worker is replaced at once
@@ -198,6 +199,10 @@ class Worker:
     @contextlib.contextmanager
     def _request(self, method, arguments, weight) -> Iterator[asyncio.Queue]:
         """Sends a request, and cancels it if its client leaves."""
+        # Those of clients that have left stay there while a worker hangs.
+        unread = self._process.stdin.transport.get_write_buffer_size()
+        if weight and unread > UNREAD_BYTES:  # a ping has no weight
+            raise Unavailable(FULL)
         number, replies = next(self._numbers), asyncio.Queue()
         self.num_asked += 1
         self._replies[number] = replies

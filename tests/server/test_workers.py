@@ -119,6 +119,31 @@ def test_a_job_that_nobody_waits_for_is_canceled(client, runner):
     assert runner.run(ask()) == ([0, 0], 1)
 
 
+def test_requests_that_hung_workers_do_not_read_are_limited(client, runner):
+    """Clients that have left take no place, but their requests take memory."""
+    processes = [worker._process for worker in client.workers]
+
+    async def ask():
+        for process in processes:
+            process.send_signal(signal.SIGSTOP)
+        faults = []
+        for _ in range(200):
+            task = asyncio.ensure_future(client.answer(Job(["a" * 1_000_000])))
+            await asyncio.sleep(0)
+            task.cancel()
+            [fault] = await asyncio.gather(task, return_exceptions=True)
+            faults.append(str(fault))
+        sizes = [p.stdin.transport.get_write_buffer_size() for p in processes]
+        for process in processes:
+            process.send_signal(signal.SIGCONT)
+        while sum(p.stdin.transport.get_write_buffer_size() for p in processes):
+            await asyncio.sleep(0.1)
+        return faults[-1], max(sizes), len(await client.answer(Job(["a"])))
+
+    fault, size, count = runner.run(ask())
+    assert fault == FULL and size < 1.1 * workers.UNREAD_BYTES and count == 1
+
+
 def test_a_lost_worker_fails_its_jobs_and_is_replaced(client, runner):
     async def ask():
         lost, running = client.workers
