@@ -22,6 +22,18 @@ from keras_tfm.runtime.slots import SlotBatch, resolve
 SOURCE_BUCKETS = (32, 132)
 
 
+class _Future(concurrent.futures.Future):
+    """The hypotheses of a source of a group; `cancel` is noted in any state."""
+
+    def __init__(self, group):
+        super().__init__()
+        self.group, self.is_unwanted = group, False
+
+    def cancel(self):
+        self.is_unwanted = True
+        return super().cancel()
+
+
 class ContinuousDecoder:
     """Decodes sources as they arrive, together with those that came before.
 
@@ -145,7 +157,8 @@ class ContinuousDecoder:
 
         Returns:
             Future of `Hypotheses` with a batch of one. If the future is
-            cancelled before the source has a slot, the source is not decoded.
+            cancelled before the source has a slot, the source is not decoded;
+            later it is not decoded again, and may have a `CancelledError`.
 
         Raises:
             ValueError: an id outside the vocabulary, or a prefix as long as
@@ -154,7 +167,7 @@ class ContinuousDecoder:
         """
         size = self.search.capabilities.vocabulary_size
         [row] = inputs.id_lists("source_ids", [source_ids], size)
-        future = concurrent.futures.Future()
+        future = _Future(group)
         if row:
             limit = self.decoder.length_limit(len(row))
             inputs.check_prefix_length(self.target_prefix, limit)
@@ -166,24 +179,18 @@ class ContinuousDecoder:
                 self._waiting[bucket].append((row, future), group)
                 self._changed.notify()
             else:
-                self.decode_alone(row, future, group)
+                self.decode_alone(row, future)
         return future
 
-    def decode_alone(
-        self,
-        row: Sequence[int],
-        future: concurrent.futures.Future,
-        group: Hashable = None,
-    ) -> None:
+    def decode_alone(self, row: Sequence[int], future: Any) -> None:
         """Decodes a source by itself, in a thread of its own.
 
         Args:
             row: list of ids.
-            future: of its hypotheses.
-            group: see `submit`.
+            future: of `submit`.
         """
         with self._changed:
-            self._waiting_alone.append((row, future), group)
+            self._waiting_alone.append((row, future), future.group)
         self._alone.submit(self._decode_next_alone)
 
     def warm_up(self, lengths: Sequence[int] = SOURCE_BUCKETS[:-1]) -> None:
@@ -219,7 +226,11 @@ class ContinuousDecoder:
         with self._changed:
             row, future = self._waiting_alone.pop()
         # One that has left a batch runs already.
-        if future.running() or future.set_running_or_notify_cancel():
+        if not future.running() and not future.set_running_or_notify_cancel():
+            return
+        if future.is_unwanted:  # the client has gone
+            future.set_exception(concurrent.futures.CancelledError())
+        else:
             resolve(future, self.decoder, [row], self._prefix(row))
 
     def _prefix(self, row):

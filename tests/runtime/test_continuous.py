@@ -347,6 +347,28 @@ def test_a_cancelled_long_source_is_not_decoded(transformer, monkeypatch):
     assert resolved == [[rows[0]], [rows[2]]]
 
 
+@pytest.mark.backend("torch")
+def test_a_source_that_nobody_waits_for_is_not_decoded_again(transformer, monkeypatch):
+    search, resolved = runtime.Decoder(transformer, decode.Options(**OPTIONS)), []
+    resolve = continuous_module.resolve
+
+    def recorded_resolve(future, function, rows, prefix):
+        resolved.append(rows)
+        resolve(future, function, rows, prefix)
+
+    monkeypatch.setattr(continuous_module, "resolve", recorded_resolve)
+    with ContinuousDecoder(search, 1, source_buckets=(6,)) as continuous:
+        futures = [continuous_module._Future(group) for group in "ab"]
+        assert all(map(continuous_module._Future.set_running_or_notify_cancel, futures))
+        assert not futures[0].cancel()  # it has a slot
+        for row, future in zip(([4], [5]), futures, strict=True):
+            continuous.decode_alone(row, future)
+        assert futures[1].result(60)
+        with pytest.raises(concurrent.futures.CancelledError):
+            futures[0].result(60)
+    assert resolved == [[[5]]]
+
+
 @pytest.mark.slow("tensorflow")
 def test_a_warm_continuous_decoder_compiles_nothing(transformer, monkeypatch):
     keys, compilations = set(), []
@@ -392,7 +414,7 @@ def test_slots_are_added_and_removed_with_the_sequences(transformer):
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
     continuous = ContinuousDecoder(search, 4, 1, source_buckets=(6,))
     batch = module.SlotBatch(continuous, 6, 4)
-    futures = [concurrent.futures.Future() for _ in range(4)]
+    futures = [continuous_module._Future(None) for _ in range(4)]
     rows = [[4] * 6, [5] * 6, [6] * 6, [7] * 6]
     batch.decode_chunk(list(zip(rows[:1], futures, strict=False)))
     assert len(batch.rows) == 1
@@ -402,8 +424,8 @@ def test_slots_are_added_and_removed_with_the_sequences(transformer):
         batch.decode_chunk([])
     assert_as_alone(search, rows, [future.result() for future in futures])
     # Long sequences in a batch that is too large move to a smaller one.
-    batch.decode_chunk([(row, concurrent.futures.Future()) for row in rows])
-    slow = concurrent.futures.Future()
+    batch.decode_chunk([(row, continuous_module._Future(None)) for row in rows])
+    slow = continuous_module._Future(None)
     batch.rows = [module.Row(rows[0], slow, 99, batch.step), None, None, None]
     batch.idle_chunks = module.MAX_IDLE_CHUNKS
     if not np.all(keras.ops.convert_to_numpy(batch.state.is_done)[0]):
