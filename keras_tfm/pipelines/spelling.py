@@ -8,6 +8,9 @@ from keras_tfm.pipelines.span_patterns import ALL, MARKER, UNKNOWN, patterns_of
 from keras_tfm.pipelines.texts import AnyVocabulary
 
 NEEDED = ".,;:!?&"  # marks that split sentences, and a word
+# Characters beyond U+FFFF in one pattern: Python's `re` compares each character
+# of a text with each of them.
+MAX_RARE = 2_000
 _SIGNS = ("<super", "<sub", "<circle", "<square", "<fraction", "<font")
 _POWERS = "\u00b2\u00b3"
 _TRADEMARKS = "\u2122\u00ae\u2120\u00a9"
@@ -62,7 +65,8 @@ class Spelling:
         chars -= set(NEEDED)
         chars = sorted(char for char in chars if not re.fullmatch(MARKER, char))
         forms = {form for char in chars for form in (char, char.lower())}
-        new = sorted(forms - {*self._is_unknown})
+        # Without a copy of those that are known, which may be a million.
+        new = sorted(form for form in forms if form not in self._is_unknown)
         for char, ids in zip(new, self.vocabulary.encode(new), strict=True):
             tokens = self.vocabulary.tokens(ids)
             is_unknown = any(map(_UNKNOWN.fullmatch, tokens))
@@ -118,7 +122,9 @@ class Spelling:
     def _patterns(self, texts):
         """Words with unknown letters are names, prices with unknown signs
         numbers, and other signs are left out, like markup."""
-        chars = self.unknown(texts)
+        chars = self.unknown(texts)  # in the order of their codes
+        rare = [char for char in chars if char > "\uffff"]
+        chars = [*chars[: len(chars) - len(rare)], *rare[:MAX_RARE]]
         letters = "".join(re.escape(char) for char in chars if char.isalnum())
         signs = "".join(re.escape(char) for char in chars if not char.isalnum())
         patterns = []

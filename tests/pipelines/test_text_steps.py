@@ -28,10 +28,12 @@ from keras_tfm.pipelines.protection import (
     apply,
     cut_edges,
     expand,
+    find_spans,
     hide,
     hide_numbers,
 )
 from keras_tfm.pipelines.span_patterns import MARKER, patterns_of
+from keras_tfm.pipelines.spelling import MAX_RARE, Spelling
 
 pytestmark = pytest.mark.backend("torch")  # text, which no backend changes
 STEPS = {
@@ -319,6 +321,35 @@ def test_capitals_that_have_no_token_are_lowered():
     assert spelling.lower_unknown("OPEN, \u00a1HOLA!") == "OPEN, \u00a1HOLA!"
     assert translator("Estar\u00e9 all\u00ed MA\u00d1ANA.") == "I'll be there tomorrow."
     assert "BIRTHDAY" in translator("\u00a1FELIZ CUMPLEA\u00d1OS, ABUELA!")
+
+
+class NoVocabulary:
+    """A vocabulary that can spell nothing."""
+
+    def encode(self, texts):
+        return [[0] for _ in texts]
+
+    def tokens(self, ids):
+        return ["<unk>" for _ in ids]
+
+
+def test_hundreds_of_thousands_of_known_characters_take_no_time():
+    spelling = Spelling(NoVocabulary())
+    spelling.unknown(["".join(map(chr, range(0x20000, 0x50000)))])
+    begin = time.process_time()
+    for _ in range(100):  # segments
+        assert spelling.lower_unknown("a text") == "a text"
+    assert time.process_time() - begin < 0.5
+
+
+def test_thousands_of_rare_characters_take_linear_time():
+    text = " ".join(map(chr, range(0x100000, 0x100000 + 20_000)))
+    begin = time.process_time()
+    patterns = Spelling(NoVocabulary()).patterns_of(["unknown"], [text, "\u4e00"])
+    spans = find_spans(text, patterns)
+    assert time.process_time() - begin < 1
+    assert spans[0] == (0, 1, "markup") and len(spans) == MAX_RARE
+    assert find_spans("a \u4e00", patterns) == [(2, 3, "name")]
 
 
 def test_single_words_in_capitals_are_lowered_but_not_acronyms(preset):
