@@ -18,6 +18,8 @@ QUARTERS = 4
 PAGE = 500  # characters that weigh as much as a text
 MAX_TOKENS = 5_000  # of a text: 40 s at worst, on a core with 8 million weights
 
+HELD_BODIES = 256  # of the largest size, whose ends have not arrived
+
 # Characters of the translations of a request, if its texts were nothing but
 # terms of its glossary.
 GLOSSARY_CHARACTERS = 10_000_000
@@ -132,6 +134,9 @@ class Limits:
 class BodyLimit:
     """ASGI middleware that rejects large bodies, unread, and slow ones.
 
+    So that thousands of bodies whose ends do not come cannot use up the memory,
+    there is a limit for all of them; status 503.
+
     Args:
         app: ASGI application.
         max_body_bytes: int >= 1; status 413.
@@ -140,6 +145,7 @@ class BodyLimit:
 
     def __init__(self, app: "ASGIApp", max_body_bytes: int, timeout: float):
         self.app, self.max_body_bytes, self.timeout = app, max_body_bytes, timeout
+        self.held = 0  # bytes of bodies that are not complete
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         if scope["type"] != "http":
@@ -150,7 +156,13 @@ class BodyLimit:
             await reject(send, *self._too_large())
             return
         size, responding, error, complete = 0, False, None, False
+        held = 0
         deadline = asyncio.get_running_loop().time() + self.timeout
+
+        def hold(count):
+            nonlocal held
+            self.held += count - held
+            held = count
 
         async def limited_receive():
             nonlocal size, error, complete
@@ -163,8 +175,12 @@ class BodyLimit:
                 raise _LimitExceeded from None
             size += len(message.get("body", b""))
             complete = not message.get("more_body", False)
+            hold(0 if complete else size)
             if size > self.max_body_bytes:
                 error = self._too_large()
+            elif self.held > HELD_BODIES * self.max_body_bytes:
+                error = 503, "Too many bodies are arriving. Try again."
+            if error is not None:
                 raise _LimitExceeded
             return message
 
@@ -175,8 +191,11 @@ class BodyLimit:
                 responding = True
                 await send(message)
 
-        with contextlib.suppress(_LimitExceeded):
-            await self.app(scope, limited_receive, watched_send)
+        try:
+            with contextlib.suppress(_LimitExceeded):
+                await self.app(scope, limited_receive, watched_send)
+        finally:
+            hold(0)
         if not responding:
             await reject(send, *(error or self._too_large()))
 

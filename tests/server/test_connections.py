@@ -11,7 +11,7 @@ import time
 import pytest
 
 from keras_tfm.server.access import HEADER_BYTES, SECURITY_HEADERS
-from keras_tfm.server.limits import Limits
+from keras_tfm.server.limits import HELD_BODIES, BodyLimit, Limits
 from tests.server.conftest import DESCRIPTION
 
 pytestmark = pytest.mark.backend("torch")
@@ -288,3 +288,37 @@ def test_mapped_ipv4_addresses_are_rejected_before_a_model_is_loaded():
 
     with pytest.raises(OSError, match="--host and --port: nothing can listen"):
         check_port("::ffff:127.0.0.1", 0)
+
+
+def test_bodies_that_do_not_end_hold_limited_memory():
+    async def read(scope, receive, send):
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 200})
+
+    async def status_of(limit, end):
+        statuses, messages = [], [(bytes(100), True), (b"", False)]
+
+        async def receive():
+            body, more = messages.pop(0)
+            if not more:
+                await end.wait()
+            return {"type": "http.request", "body": body, "more_body": more}
+
+        async def send(message):
+            statuses.append(message.get("status"))
+
+        await limit({"type": "http", "headers": []}, receive, send)
+        return statuses[0]
+
+    async def send_all():
+        limit, end = BodyLimit(read, max_body_bytes=100, timeout=60), asyncio.Event()
+        count = HELD_BODIES + 2
+        tasks = [asyncio.ensure_future(status_of(limit, end)) for _ in range(count)]
+        await asyncio.sleep(0.1)
+        assert limit.held == 100 * HELD_BODIES
+        end.set()
+        assert (await asyncio.gather(*tasks)).count(503) == 2
+        assert limit.held == 0 and await status_of(limit, end) == 200
+
+    asyncio.run(send_all())
