@@ -12,6 +12,7 @@ from keras_tfm.decode.protocol import Decodable
 from keras_tfm.file_reading import reading
 from keras_tfm.pipelines.alignment import realign, word_ranges
 from keras_tfm.pipelines.base_translator import BaseTranslator
+from keras_tfm.pipelines.finishing import time_left
 from keras_tfm.pipelines.protection import find_spans
 from keras_tfm.pipelines.span_patterns import FIRST_MARKER, LAST_MARKER, patterns_of
 from keras_tfm.pipelines.text_config import TextConfig
@@ -125,12 +126,13 @@ class Glossary:
     def _term(self, words, following):
         """The term that words of a text are, or None; `following` are the two
         characters after them."""
-        if re.match(r"\w\w|\d[.,]\d", words[-1] + following):  # inside a word
-            return None
-        if words in self.terms:
-            return words
-        lower = words.lower()  # terms in lower case stand for all cases
-        return lower if lower.islower() and lower in self.terms else None
+        term = words
+        if term not in self.terms:  # those in lower case stand for all cases
+            term = words.lower()
+            if term not in self.terms or not term.islower():
+                return None
+        is_inside_word = re.match(r"\w\w|\d[.,]\d", words[-1] + following)
+        return None if is_inside_word else term
 
 
 def _read(file):
@@ -235,7 +237,9 @@ class GlossaryTranslator(BaseTranslator):
         if isinstance(texts, str):
             results: Any = self.translate([texts], **options)
             return results[0]
+        left = time_left(options.pop("timeout", None))
         prepared = [self._mark(text) for text in check_texts(texts)]
+        options["timeout"] = left()
         results = self._marking.translate([item.text for item in prepared], **options)
         return [
             item.unmark(result) for item, result in zip(prepared, results, strict=True)

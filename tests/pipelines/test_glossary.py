@@ -149,3 +149,31 @@ def test_terms_among_protected_spans_take_linear_time(preset):
         return time.process_time() - begin
 
     assert seconds(8_000) < 10 * max(seconds(1_000), 0.02)
+
+
+def test_terms_of_many_lengths_are_found_in_little_time():
+    terms = ["a " * count + end for count in range(1, 100) for end in ("z", "zz")]
+    glossary, begin = Glossary(dict.fromkeys(terms, "x")), time.process_time()
+    assert glossary.find("a " * 3_000) == {}
+    assert time.process_time() - begin < 0.5
+
+
+def test_the_time_in_which_terms_are_found_counts(preset, monkeypatch):
+    translator, timeouts = GlossaryTranslator(preset, TERMS), []
+    places = translator.glossary.places
+
+    def slow_places(text):
+        time.sleep(0.2)
+        return places(text)
+
+    def translate(texts, timeout):
+        timeouts.append(timeout)
+        return texts
+
+    monkeypatch.setattr(translator.glossary, "places", slow_places)
+    monkeypatch.setattr(
+        translator, "_marking", types.SimpleNamespace(translate=translate)
+    )
+    translator.translate(["a"], timeout=5)
+    translator.translate(["a"], timeout=None)
+    assert timeouts[0] < 4.9 and timeouts[1] is None
