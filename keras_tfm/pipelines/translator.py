@@ -282,6 +282,8 @@ class Translator(BaseTranslator):
             decoder = make_decoder(self.model, changed, decoder)
         translator = copy.copy(self)
         _configure(translator, dataclasses.replace(self.config, **text), decoder)
+        if decoder is self.decoder:
+            translator._decoders = self._decoders
         return translator
 
     def changes(self) -> dict[str, Any]:

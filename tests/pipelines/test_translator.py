@@ -9,6 +9,7 @@ import pytest
 
 from keras_tfm.decode import Options
 from keras_tfm.pipelines import Hypothesis, SharedTranslator, TextConfig, Translator
+from keras_tfm.pipelines.decoding import DecoderCache
 from keras_tfm.pipelines.translation import merge_equal
 from keras_tfm.runtime import Decoder
 from tests.decode.conftest import draw_transformer
@@ -379,9 +380,8 @@ def test_fewer_beams_give_fewer_hypotheses(translator):
 
 @torch_only
 def test_the_decoder_of_one_call_is_built_once_and_cached(translator):
-    fresh = translator.replace()
-    decoders = fresh._decoders
-    assert fresh.decoder is translator.decoder
+    assert translator.replace().decoder is translator.decoder
+    decoders = DecoderCache(translator.decoder)
     results, start = [], threading.Barrier(8)
 
     def ask():
@@ -422,6 +422,11 @@ def test_replace_shares_the_model_and_leaves_the_original(translator):
         **CHANGES,
         "suppress_ids": tuple(CHANGES["suppress_ids"]),
     }
+    # Those for the options of calls are shared, too.
+    options = {"num_hypotheses": 1}
+    decoder = translator._decoders.get(options)
+    assert translator.replace(batch_size=1)._decoders.get(options) is decoder
+    assert replaced._decoders.get(options) is not decoder
     with pytest.raises(AttributeError):
         translator.config.batch_size = 2
     assert TextConfig(source_prefix=[3]).source_prefix == (3,)
