@@ -18,7 +18,7 @@ QUARTERS = 4
 PAGE = 500  # characters that weigh as much as a text
 MAX_TOKENS = 5_000  # of a text: 40 s at worst, on a core with 8 million weights
 
-HELD_BODIES = 256  # of the largest size, whose ends have not arrived
+UNFINISHED_BODIES = 256  # of the largest size, whose ends have not arrived
 
 # Characters of the translations of a request, if its texts were nothing but
 # terms of its glossary.
@@ -145,7 +145,7 @@ class BodyLimit:
 
     def __init__(self, app: "ASGIApp", max_body_bytes: int, timeout: float):
         self.app, self.max_body_bytes, self.timeout = app, max_body_bytes, timeout
-        self.held = 0  # bytes of bodies that are not complete
+        self.unfinished = 0  # bytes of bodies that are not complete
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         if scope["type"] != "http":
@@ -156,13 +156,13 @@ class BodyLimit:
             await reject(send, *self._too_large())
             return
         size, responding, error, complete = 0, False, None, False
-        held = 0
+        unfinished = 0
         deadline = asyncio.get_running_loop().time() + self.timeout
 
         def hold(count):
-            nonlocal held
-            self.held += count - held
-            held = count
+            nonlocal unfinished
+            self.unfinished += count - unfinished
+            unfinished = count
 
         async def limited_receive():
             nonlocal size, error, complete
@@ -178,7 +178,7 @@ class BodyLimit:
             hold(0 if complete else size)
             if size > self.max_body_bytes:
                 error = self._too_large()
-            elif self.held > HELD_BODIES * self.max_body_bytes:
+            elif self.unfinished > UNFINISHED_BODIES * self.max_body_bytes:
                 error = 503, "Too many bodies are arriving. Try again."
             if error is not None:
                 raise _LimitExceeded

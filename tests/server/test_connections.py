@@ -11,7 +11,7 @@ import time
 import pytest
 
 from keras_tfm.server.access import HEADER_BYTES, SECURITY_HEADERS
-from keras_tfm.server.limits import HELD_BODIES, BodyLimit, Limits
+from keras_tfm.server.limits import UNFINISHED_BODIES, BodyLimit, Limits
 from tests.server.conftest import DESCRIPTION
 
 pytestmark = pytest.mark.backend("torch")
@@ -300,10 +300,10 @@ def test_bodies_that_do_not_end_hold_limited_memory():
         statuses, messages = [], [(bytes(100), True), (b"", False)]
 
         async def receive():
-            body, more = messages.pop(0)
-            if not more:
+            body, has_more = messages.pop(0)
+            if not has_more:
                 await end.wait()
-            return {"type": "http.request", "body": body, "more_body": more}
+            return {"type": "http.request", "body": body, "more_body": has_more}
 
         async def send(message):
             statuses.append(message.get("status"))
@@ -313,12 +313,12 @@ def test_bodies_that_do_not_end_hold_limited_memory():
 
     async def send_all():
         limit, end = BodyLimit(read, max_body_bytes=100, timeout=60), asyncio.Event()
-        count = HELD_BODIES + 2
+        count = UNFINISHED_BODIES + 2
         tasks = [asyncio.ensure_future(status_of(limit, end)) for _ in range(count)]
         await asyncio.sleep(0.1)
-        assert limit.held == 100 * HELD_BODIES
+        assert limit.unfinished == 100 * UNFINISHED_BODIES
         end.set()
         assert (await asyncio.gather(*tasks)).count(503) == 2
-        assert limit.held == 0 and await status_of(limit, end) == 200
+        assert limit.unfinished == 0 and await status_of(limit, end) == 200
 
     asyncio.run(send_all())
