@@ -63,7 +63,10 @@ def test_a_slow_client_gets_the_latest_state_of_a_stream(runner):
             stdout.feed_data(encode((0, "state", "a" * size)))
         stdout.feed_data(encode((0, "end", None)))
         stdout.feed_eof()
-        stdin = types.SimpleNamespace(write=len, close=lambda: None)
+        transport = types.SimpleNamespace(get_write_buffer_size=lambda: 0)
+        stdin = types.SimpleNamespace(
+            write=len, close=lambda: None, transport=transport
+        )
         worker._process = types.SimpleNamespace(
             stdout=stdout, stdin=stdin, wait=lambda: asyncio.sleep(0)
         )
