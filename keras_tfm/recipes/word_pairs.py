@@ -42,8 +42,8 @@ def find(pairs: Pairs, seed: int) -> list[tuple[str, str]]:
 
         sources = ["a red house", "a red boat", "my house", "my boat"]
         targets = ["ein rotes Haus", "ein rotes Boot", "mein Haus", "mein Boot"]
-        found = word_pairs.find(text.Pairs(sources, targets), seed=0)
-        assert ("house", "Haus") in found and ("boat", "Boot") in found
+        words = word_pairs.find(text.Pairs(sources, targets), seed=0)
+        assert ("house", "Haus") in words and ("boat", "Boot") in words
         ```
     """
     rows = list(pairs)

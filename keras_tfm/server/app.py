@@ -184,8 +184,8 @@ class Service:
         translates = (await self.describe())["kind"] == "translation"
         self.check(texts, prefix, translates, glossary)
         size, jobs = self.limits.chunk_size, []
-        special = (format, tuple(sorted((glossary or {}).items())), num_hypotheses)
-        special = (*special, uuid.uuid4().int)
+        terms, number = tuple(sorted((glossary or {}).items())), uuid.uuid4().int
+        special = (format, terms, num_hypotheses, number)
         for chunk in (texts[i : i + size] for i in range(0, len(texts), size)):
             pages = sum(map(len, chunk)) // PAGE
             weight = min(size, max(len(chunk), pages))
