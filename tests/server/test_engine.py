@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import itertools
+import threading
 import types
 import weakref
 
@@ -270,10 +271,11 @@ def test_jobs_beyond_the_queue_are_rejected():
 
 @pytest.mark.parametrize("prefixes", [None, ["b"]])  # decoded with others, or not
 def test_a_large_request_does_not_delay_others(folder, monkeypatch, prefixes):
-    engine, order = Engine(folder), []
+    engine, order, all_asked = Engine(folder), [], threading.Event()
     check = engine._check_lengths
 
     def noted(texts, attention=False):
+        assert all_asked.wait(60)
         order.append(texts)
         check(texts, attention)
 
@@ -285,7 +287,10 @@ def test_a_large_request_does_not_delay_others(folder, monkeypatch, prefixes):
     jobs.append(Job([text], prefixes, request=3))
 
     async def ask():
-        return await asyncio.gather(*map(client.answer, jobs))
+        answers = asyncio.gather(*map(client.answer, jobs))
+        await asyncio.sleep(0)  # each job joins the queue
+        all_asked.set()
+        return await answers
 
     answers = asyncio.run(ask())
     assert len(answers) == 11 and not any(isinstance(a, Exception) for a in answers)
