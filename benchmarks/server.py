@@ -66,6 +66,10 @@ class Flags(report.Flags):
     """Beam size; 1 is greedy search; None: that of the model."""
     matmul_precision: str | None = None
     """Precision of matrix products: float32, or bfloat16 on JAX and PyTorch."""
+    engine: str | None = None
+    """Engine: keras, ctranslate2 or auto."""
+    compute_type: str | None = None
+    """Number format of CTranslate2, such as int8."""
     unbatched: bool = True
     """Also measure the server with batches of one sentence."""
 
@@ -84,10 +88,8 @@ class Server:
             self.port = free_socket.getsockname()[1]
         command = ["serve", flags.model, "--port", str(self.port), *options]
         command += ["--name", "model", "--workers", str(flags.workers)]
-        if flags.beam_size is not None:
-            command += ["--beam-size", str(flags.beam_size)]
-        if flags.matmul_precision is not None:
-            command += ["--matmul-precision", flags.matmul_precision]
+        for name, value in decoding_options(flags).items():
+            command += ["--" + name.replace("_", "-"), str(value)]
         self.process = subprocess.Popen(
             [sys.executable, "-c", SERVE, *command],
             stdout=subprocess.PIPE,
@@ -238,10 +240,16 @@ def translate(flags, texts):
     """Translates with the translator itself, without a server."""
     from keras_tfm import pipelines
 
-    names = ("beam_size", "matmul_precision")
+    return pipelines.Translator.from_preset(flags.model, **decoding_options(flags))(
+        texts
+    )
+
+
+def decoding_options(flags):
+    """Returns the options of the translator that the flags set."""
+    names = ("beam_size", "matmul_precision", "engine", "compute_type")
     options = {name: getattr(flags, name) for name in names}
-    options = {name: value for name, value in options.items() if value is not None}
-    return pipelines.Translator.from_preset(flags.model, **options)(texts)
+    return {name: value for name, value in options.items() if value is not None}
 
 
 if __name__ == "__main__":
