@@ -190,8 +190,9 @@ class Service:
             pages = sum(map(len, chunk)) // PAGE
             weight = min(size, max(len(chunk), pages))
             prefixes = prefix and [prefix] * len(chunk)
-            job = Job(chunk, prefixes, all_hypotheses, attention, weight, *special)
-            jobs.append(job)
+            jobs.append(
+                Job(chunk, prefixes, all_hypotheses, attention, weight, *special)
+            )
         tasks = [asyncio.ensure_future(self.client.answer(job)) for job in jobs]
         try:
             async with asyncio.timeout(self.limits.timeout):
@@ -430,14 +431,15 @@ async def _translate(service, request):
         request.glossary,
         count,
     )
-    translations = [_translation(result, request) for result in results]
-    # Attention may be megabytes of numbers; meanwhile others are answered.
-    return await asyncio.to_thread(_translations_response, translations)
+    if request.return_attention:  # it may be megabytes
+        return await asyncio.to_thread(_translations_response, results, request)
+    return _translations_response(results, request)
 
 
-def _translations_response(translations):
+def _translations_response(results, request):
     # One by one: while `json` writes a value, no other thread runs.
-    items = [fastapi.responses.JSONResponse(item).body for item in translations]
+    answers = [_translation(result, request) for result in results]
+    items = [fastapi.responses.JSONResponse(answer).body for answer in answers]
     body = b'{"translations":[' + b",".join(items) + b"]}"
     return fastapi.Response(body, media_type="application/json")
 

@@ -25,22 +25,26 @@ class LocalClient:
     """Asks an engine in this process.
 
     Jobs that the engine can share are decoded by continuous batching. Others
-    are gathered and answered in batches by one thread.
+    are gathered and answered in batches.
 
     Args:
         engine: `Engine`.
         batch_size: int >= 1, texts of a batch.
         max_waiting: int >= 1, jobs at once; more are rejected.
+        max_batches: int >= 1, batches at once, see `Engine.max_batches`.
     """
 
-    def __init__(self, engine: Engine, batch_size: int, max_waiting: int):
+    def __init__(
+        self, engine: Engine, batch_size: int, max_waiting: int, max_batches: int = 1
+    ):
         self.engine, self.batch_size = engine, batch_size
+        self.max_batches = max_batches
         self._places = Places(max_waiting)
-        self._worker = concurrent.futures.ThreadPoolExecutor(1, "engine")
+        self._workers = concurrent.futures.ThreadPoolExecutor(max_batches, "engine")
         # Their own threads: other answers must not wait for long steps.
         self._streams = concurrent.futures.ThreadPoolExecutor(None, "streams")
         self._queue = RoundRobin()  # of pairs of a job and its future
-        self._is_working = False  # a task answers the queue
+        self._num_working = 0  # tasks that answer the queue
         self._tasks: set[asyncio.Task] = set()  # asyncio keeps no reference
         # Text is tokenized on this loop, so that HTTP stays responsive.
         self._loop = asyncio.new_event_loop()
@@ -76,10 +80,10 @@ class LocalClient:
             group = future if job.request is None else job.request
             item = job, future
             self._queue.append(item, group)
-            # A second task would take jobs out of the queue before the worker
-            # is free, and answer those whose clients leave meanwhile, too.
-            if not self._is_working:
-                self._is_working = True
+            # More tasks would take jobs out of the queue before a thread is
+            # free, and answer those whose clients leave meanwhile, too.
+            if self._num_working < self.max_batches:
+                self._num_working += 1
                 task = asyncio.ensure_future(self._answer_queue())
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -95,13 +99,13 @@ class LocalClient:
             while batch := self._next_batch():
                 await self._answer_batch(batch)
         finally:
-            self._is_working = False
+            self._num_working -= 1
 
     async def _answer_batch(self, batch):
         jobs, loop = [job for job, _ in batch], asyncio.get_running_loop()
         try:
             answers = await loop.run_in_executor(
-                self._worker, self.engine.answers, jobs
+                self._workers, self.engine.answers, jobs
             )
         except Exception:
             _log.exception("A batch failed.")
@@ -195,5 +199,7 @@ def load(
         if arguments.get("engine") == "auto" and isinstance(engine.model, Translator):
             progress(f"{name}: engine {engine.model.decoder.options.engine}")
         engine.warm_up(warm_up, lambda step, name=name: progress(f"{name}: {step}"))
-        clients[name] = LocalClient(engine, limits.batch_size, queue_size)
+        clients[name] = LocalClient(
+            engine, limits.batch_size, queue_size, engine.max_batches
+        )
     return clients
