@@ -189,10 +189,8 @@ class Service:
         for chunk in (texts[i : i + size] for i in range(0, len(texts), size)):
             pages = sum(map(len, chunk)) // PAGE
             weight = min(size, max(len(chunk), pages))
-            prefixes = prefix and [prefix] * len(chunk)
-            jobs.append(
-                Job(chunk, prefixes, all_hypotheses, attention, weight, *special)
-            )
+            kind = prefix and [prefix] * len(chunk), all_hypotheses, attention
+            jobs.append(Job(chunk, *kind, weight, *special))
         tasks = [asyncio.ensure_future(self.client.answer(job)) for job in jobs]
         try:
             async with asyncio.timeout(self.limits.timeout):

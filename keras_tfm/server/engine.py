@@ -206,17 +206,6 @@ class Engine:
             for t in translators
         ]
 
-    @property
-    def max_batches(self) -> int:
-        """How many batches of `answers` at once are faster than one.
-
-        While CTranslate2 decodes a batch, Python can tokenize the next one.
-        Compiled functions of Keras would only share the cores.
-        """
-        if not isinstance(self.model, Translator):
-            return 1
-        return 2 if self.model.decoder.options.engine == "ctranslate2" else 1
-
     def answers(self, jobs: Sequence[Job]) -> list:
         """Answers jobs together.
 

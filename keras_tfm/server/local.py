@@ -31,7 +31,7 @@ class LocalClient:
         engine: `Engine`.
         batch_size: int >= 1, texts of a batch.
         max_waiting: int >= 1, jobs at once; more are rejected.
-        max_batches: int >= 1, batches at once, see `Engine.max_batches`.
+        max_batches: int >= 1, batches at once, see `max_batches`.
     """
 
     def __init__(
@@ -168,6 +168,17 @@ class LocalClient:
             yield error
 
 
+def max_batches(engine: Engine) -> int:
+    """Returns how many batches at once an engine answers faster than one.
+
+    While CTranslate2 decodes a batch, Python can tokenize the next one. Compiled
+    functions of Keras would only share the cores.
+    """
+    if not isinstance(engine.model, Translator):
+        return 1
+    return 2 if engine.model.decoder.options.engine == "ctranslate2" else 1
+
+
 def load(
     models: dict[str, dict[str, Any]],
     limits: Limits,
@@ -200,6 +211,6 @@ def load(
             progress(f"{name}: engine {engine.model.decoder.options.engine}")
         engine.warm_up(warm_up, lambda step, name=name: progress(f"{name}: {step}"))
         clients[name] = LocalClient(
-            engine, limits.batch_size, queue_size, engine.max_batches
+            engine, limits.batch_size, queue_size, max_batches(engine)
         )
     return clients

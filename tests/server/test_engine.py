@@ -19,7 +19,7 @@ from keras_tfm.pipelines import (
 )
 from keras_tfm.server.engine import Engine, Job
 from keras_tfm.server.errors import FULL
-from keras_tfm.server.local import LocalClient
+from keras_tfm.server.local import LocalClient, max_batches
 from tests.pipelines.test_classifier import CLASSES, network
 from tests.runtime.conftest import count_compilations
 from tests.server.conftest import TEXTS, Client, InProcess
@@ -191,8 +191,8 @@ class Slow:
 
 def test_ctranslate2_gets_two_batches_at_once(folder):
     pytest.importorskip("ctranslate2")
-    assert Engine(folder, engine="ctranslate2").max_batches == 2
-    assert Engine(folder).max_batches == 1
+    assert max_batches(Engine(folder, engine="ctranslate2")) == 2
+    assert max_batches(Engine(folder)) == 1
     engine, barrier = Slow(), threading.Barrier(2)
     engine.answers = lambda jobs: [str(barrier.wait(30)) for _ in jobs]
 
