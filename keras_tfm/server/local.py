@@ -171,8 +171,8 @@ class LocalClient:
 def max_batches(engine: Engine) -> int:
     """Returns how many batches at once an engine answers faster than one.
 
-    While CTranslate2 decodes a batch, Python can tokenize the next one. Compiled
-    functions of Keras would only share the cores.
+    While CTranslate2 decodes a batch, Python can tokenize the next one.
+    Compiled functions of Keras would only share the cores.
     """
     if not isinstance(engine.model, Translator):
         return 1
