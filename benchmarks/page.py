@@ -58,11 +58,12 @@ def read(name: str) -> list[dict[str, Any]]:
 
 
 def kind(processor: dict[str, Any]) -> str:
-    """Returns the kind of a processor, and its instructions for bfloat16."""
+    """Returns the kind of a processor, and its fastest instructions."""
     model, features = processor["model"], processor["features"]
     match = MODEL.search(model)
     name = " ".join(match.groups()) if match else model
-    fastest = [word for word in ("amx", "avx512_bf16") if word in features][:1]
+    order = ("amx", "avx512_bf16", "avx512_vnni")
+    fastest = [word for word in order if word in features][:1]
     return ", ".join([name, *map(str.upper, fastest)])
 
 
@@ -210,7 +211,7 @@ def draw(processors: dict[str, dict[str, float]]) -> Any:
 
     measured = {name for row in processors.values() for name in row} - {BASELINE}
     names = [name for name in programs(cores=2) if name in measured]
-    canvas = figure((5.4, 0.31 * len(names) + 0.9))
+    canvas = figure((1.8 + 1.3 * len(processors), 0.31 * len(names) + 0.9))
     panels = canvas.subplots(1, len(processors), sharex=True, sharey=True)
     highest = max(ratio for row in processors.values() for ratio in row.values())
     for ax, (processor, row) in zip(panels, processors.items(), strict=True):
@@ -222,9 +223,9 @@ def draw(processors: dict[str, dict[str, float]]) -> Any:
             ax.barh(place, row[name], color=color, height=0.7)
             # Right of the longest bar, clear of the line.
             style = {"ha": "right", "va": "center", "color": INK, "fontsize": 11}
-            ax.text(1.65 * highest, place, f"{row[name]:.2f}", **style)
+            ax.text(1.75 * highest, place, f"{row[name]:.2f}", **style)
         ax.axvline(1, color=INK, linewidth=1)
-        ax.set(xlim=(0, 1.7 * highest), xticks=[])
+        ax.set(xlim=(0, 1.85 * highest), xticks=[])
         ax.tick_params(length=0, labelsize=11, labelcolor=INK)
         ax.spines[:].set_visible(False)
     panels[0].set_yticks(range(len(names)), [label_of(name) for name in names])
