@@ -137,7 +137,8 @@ def test_a_processor_without_cpuinfo_has_a_name(monkeypatch):
 @pytest.mark.parametrize(
     ("model", "features", "expected"),
     [
-        ("AMD EPYC 9B14 96-Core Processor", ["avx512_vnni"], "AMD EPYC"),
+        ("AMD EPYC 9B14 96-Core Processor", [], "AMD EPYC"),
+        ("Intel(R) Xeon(R)", ["avx512_vnni"], "Intel Xeon, AVX512_VNNI"),
         ("AMD EPYC", ["avx512_bf16"], "AMD EPYC, AVX512_BF16"),
         ("Intel(R) Xeon(R) @ 2.5GHz", ["avx512_bf16", "amx"], "Intel Xeon, AMX"),
         ("Apple M4", [], "Apple M4"),
