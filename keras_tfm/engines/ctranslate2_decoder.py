@@ -1,5 +1,6 @@
 """Decodes with CTranslate2, an engine for Transformers in C++."""
 
+import collections
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +25,6 @@ LACKING = ("length_penalty_form", "late_stopping", "num_beam_groups")
 LACKING += ("diversity_penalty", "sampling_minp", "sampling_epsilon")
 LACKING += ("logits_processors", "shortlist", "return_alternatives")
 LACKING += ("return_token_scores", "matmul_precision")
-PORTION = 2_048  # sources that the engine gets at once
 STREAMED = ("min_decoding_length", "sampling_topk", "sampling_topp")
 STREAMED += ("sampling_temperature", "repetition_penalty", "no_repeat_ngram_size")
 
@@ -175,15 +175,19 @@ class CTranslate2Decoder:
             if not rows[number]:
                 yield number, self._hypotheses(rows[number], None)
         order = [number for number in order if rows[number]]
-        for begin in range(0, len(order), PORTION):
-            portion = order[begin : begin + PORTION]
-            size = min(batch_size, -(-len(portion) // self.engine.num_workers))
-            longest = len(rows[portion[-1]])
-            size = max(1, min(size, batch_tokens // longest))
-            results = self._decode(
-                [rows[n] for n in portion], [prefixes[n] for n in portion], size
-            )
-            for number, result in zip(portion, results, strict=True):
+        size = min(batch_size, -(-len(order) // self.engine.num_workers))
+        # Few batches at once: callers that give up must not wait for the rest,
+        # and sources of other threads must not wait behind all of them.
+        started: collections.deque = collections.deque()
+        while order or started:
+            while order and len(started) <= self.engine.num_workers:
+                longest = len(rows[order[:size][-1]])
+                count = max(1, min(size, batch_tokens // longest))
+                numbers, order = order[:count], order[count:]
+                batch = [rows[n] for n in numbers], [prefixes[n] for n in numbers]
+                started.append((numbers, *batch, self._start(*batch)))
+            numbers, *batch = started.popleft()
+            for number, result in zip(numbers, self._results(*batch), strict=True):
                 yield number, self._hypotheses(rows[number], result)
 
     def warm_up(self, *arguments: Any, **keywords: Any) -> None:
@@ -237,31 +241,34 @@ class CTranslate2Decoder:
             "disable_unk": self.options.disable_unk,
         }
 
-    def _decode(self, rows, prefixes, size):
-        """Results of the engine. One limit of length holds for a batch: a row
-        that exceeds its own limit is decoded again."""
+    def _start(self, rows, prefixes, limit=None):
+        """Starts to decode a batch; returns futures of the results."""
         options = {name: getattr(self.options, name) for name in SAME_OPTIONS}
         if self.options.beam_size > 1:
             # For one hypothesis the engine would stop when the best beam ends.
             options["num_hypotheses"] = max(2, self.options.num_hypotheses)
         options |= {"max_input_length": 0, "return_scores": True}
         options |= {"return_end_token": True, **self._suppressed()}
+        return self.engine.translator.translate_batch(
+            list(map(_tokens, rows)),
+            list(map(_tokens, prefixes)) if any(prefixes) else None,
+            max_decoding_length=limit or max(self._limits(rows)),
+            asynchronous=True,
+            **options,
+        )
 
-        def decode(numbers, limit):
-            return self.engine.translator.translate_batch(
-                [_tokens(rows[n]) for n in numbers],
-                [_tokens(prefixes[n]) for n in numbers] if any(prefixes) else None,
-                max_batch_size=size,
-                max_decoding_length=limit,
-                **options,
-            )
-
-        limits = [self.length_limit(len(row)) for row in rows]
-        results = decode(range(len(rows)), max(limits))
-        for number, limit in enumerate(limits):
+    def _results(self, rows, prefixes, futures):
+        """Results of the engine. One limit of length holds for a batch: a row
+        that exceeds its own limit is decoded again."""
+        results = [future.result() for future in futures]
+        for number, limit in enumerate(self._limits(rows)):
             if max(map(len, results[number].hypotheses)) > limit:
-                [results[number]] = decode([number], limit)
+                [future] = self._start([rows[number]], [prefixes[number]], limit)
+                results[number] = future.result()
         return results
+
+    def _limits(self, rows):
+        return [self.length_limit(len(row)) for row in rows]
 
     def _hypotheses(self, row, result):
         """`Hypotheses` with B = 1; without ids if there is no result."""

@@ -22,7 +22,7 @@ from keras_tfm.pipelines.pivoting import (
 from keras_tfm.pipelines.pretrained import languages_of
 from keras_tfm.pipelines.shared import SharedTranslator
 from keras_tfm.pipelines.translator import GREEDY, Translator
-from keras_tfm.server.limits import MAX_TOKENS
+from keras_tfm.server.limits import MAX_TOKENS, PAGE
 from keras_tfm.server.places import Turns
 
 WARM_UP = (32, 64, 128)  # tokens; longer texts are split into sentences
@@ -66,6 +66,33 @@ class Job:
         prefixed = any(self.prefixes or ())
         special = (self.format, self.glossary)
         return self.all_hypotheses, self.attention, prefixed, *special
+
+    def split(self, pages: int) -> list["Job"]:
+        """Splits a job into jobs of one text, or of some pages at most.
+
+        Args:
+            pages: int >= 1, see `limits.PAGE`.
+        """
+        parts: list[list[int]] = [[]]  # indices of texts
+        size = 0
+        for index, text in enumerate(self.texts):
+            size += len(text)
+            if parts[-1] and size > pages * PAGE:
+                parts.append([])
+                size = len(text)
+            parts[-1].append(index)
+        if len(parts) == 1:
+            return [self]
+        prefixes = self.prefixes or []
+        return [
+            dataclasses.replace(
+                self,
+                texts=[self.texts[i] for i in part],
+                prefixes=prefixes and [prefixes[i] for i in part],
+                weight=len(part),
+            )
+            for part in parts
+        ]
 
 
 class Engine:

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import functools
+import itertools
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -12,7 +13,7 @@ from keras_tfm.pipelines.translator import Translator
 from keras_tfm.runtime.round_robin import RoundRobin
 from keras_tfm.server.engine import ERRORS, Engine, Job
 from keras_tfm.server.errors import FAILED
-from keras_tfm.server.limits import PAGE, Limits
+from keras_tfm.server.limits import PAGE, QUARTERS, Limits
 from keras_tfm.server.places import Places
 
 _log = logging.getLogger(__name__)
@@ -38,13 +39,12 @@ class LocalClient:
         self, engine: Engine, batch_size: int, max_waiting: int, max_batches: int = 1
     ):
         self.engine, self.batch_size = engine, batch_size
-        self.max_batches = max_batches
+        self._chunk_size = max(1, batch_size // QUARTERS)  # in pages
         self._places = Places(max_waiting)
-        self._workers = concurrent.futures.ThreadPoolExecutor(max_batches, "engine")
+        # Short texts must not wait for long ones, which have another thread.
+        self._short, self._long = _Line(max_batches), _Line(1)
         # Their own threads: other answers must not wait for long steps.
         self._streams = concurrent.futures.ThreadPoolExecutor(None, "streams")
-        self._queue = RoundRobin()  # of pairs of a job and its future
-        self._num_working = 0  # tasks that answer the queue
         self._tasks: set[asyncio.Task] = set()  # asyncio keeps no reference
         # Text is tokenized on this loop, so that HTTP stays responsive.
         self._loop = asyncio.new_event_loop()
@@ -76,37 +76,50 @@ class LocalClient:
                     self.engine.share(job), self._loop
                 )
                 return await asyncio.wrap_future(shared)
-            future = asyncio.get_running_loop().create_future()
-            group = future if job.request is None else job.request
-            item = job, future
-            self._queue.append(item, group)
-            # More tasks would take jobs out of the queue before a thread is
-            # free, and answer those whose clients leave meanwhile, too.
-            if self._num_working < self.max_batches:
-                self._num_working += 1
-                task = asyncio.ensure_future(self._answer_queue())
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+            # Other requests take turns with the parts.
+            group = object() if job.request is None else job.request
+            parts = [
+                asyncio.ensure_future(self._answer_in_turn(part, group))
+                for part in job.split(self._chunk_size)
+            ]
             try:
-                return await future
-            finally:  # the texts of clients that leave must not stay in memory
-                self._queue.remove(item, group)
+                results = await asyncio.gather(*parts)
+            finally:
+                for part in parts:
+                    part.cancel()
+            errors = [result for result in results if isinstance(result, Exception)]
+            return errors[0] if errors else list(itertools.chain(*results))
 
-    async def _answer_queue(self):
-        """Answers what is in the queue, a batch at a time."""
+    async def _answer_in_turn(self, job, group):
+        line = self._long if _pages(job) > self._chunk_size else self._short
+        future = asyncio.get_running_loop().create_future()
+        item = job, future
+        line.queue.append(item, group)
+        # More tasks would take jobs out of the queue before a thread is free,
+        # and answer those whose clients leave meanwhile, too.
+        if line.num_working < line.max_batches:
+            line.num_working += 1
+            task = asyncio.ensure_future(self._answer_line(line))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        try:
+            return await future
+        finally:  # the texts of clients that leave must not stay in memory
+            line.queue.remove(item, group)
+
+    async def _answer_line(self, line):
+        """Answers what is in a queue, a batch at a time."""
         try:
             await asyncio.sleep(BATCH_WAIT)
-            while batch := self._next_batch():
-                await self._answer_batch(batch)
+            while batch := self._next_batch(line.queue):
+                await self._answer_batch(batch, line.threads)
         finally:
-            self._num_working -= 1
+            line.num_working -= 1
 
-    async def _answer_batch(self, batch):
+    async def _answer_batch(self, batch, threads):
         jobs, loop = [job for job, _ in batch], asyncio.get_running_loop()
         try:
-            answers = await loop.run_in_executor(
-                self._workers, self.engine.answers, jobs
-            )
+            answers = await loop.run_in_executor(threads, self.engine.answers, jobs)
         except Exception:
             _log.exception("A batch failed.")
             answers = [FAILED] * len(jobs)
@@ -118,15 +131,15 @@ class LocalClient:
             else:
                 future.set_result(answer)
 
-    def _next_batch(self):
-        """Takes jobs of up to `batch_size` texts or pages from the queue."""
+    def _next_batch(self, queue):
+        """Takes jobs of up to `batch_size` texts or pages from a queue."""
         batch, weight = [], 0
-        while self._queue:
-            job, future = self._queue.first()
-            size = max(job.weight, sum(map(len, job.texts)) // PAGE)
+        while queue:
+            job, future = queue.first()
+            size = max(job.weight, _pages(job))
             if batch and weight + size > self.batch_size:
                 break
-            self._queue.pop()
+            queue.pop()
             if not future.done():
                 batch.append((job, future))
                 weight += size
@@ -166,6 +179,19 @@ class LocalClient:
                 yield state
         except ERRORS as error:
             yield error
+
+
+class _Line:
+    """Jobs that wait, and the threads that answer them."""
+
+    def __init__(self, max_batches: int):
+        self.max_batches, self.num_working = max_batches, 0
+        self.queue = RoundRobin()  # of pairs of a job and its future
+        self.threads = concurrent.futures.ThreadPoolExecutor(max_batches, "engine")
+
+
+def _pages(job):
+    return sum(map(len, job.texts)) // PAGE
 
 
 def max_batches(engine: Engine) -> int:

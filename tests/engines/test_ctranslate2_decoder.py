@@ -77,6 +77,22 @@ def test_bulk_yields_each_source_once(model, engine):
         check_equal(hypotheses, expected[number])
 
 
+def test_bulk_starts_few_batches_at_once(model, engine):
+    _, converted = make_both(model, engine)
+    sizes = []
+
+    class Counting:
+        def translate_batch(self, rows, *arguments, **options):
+            sizes.append(len(rows))
+            return engine.translator.translate_batch(rows, *arguments, **options)
+
+    converted.engine = engine._replace(translator=Counting(), num_workers=2)
+    results = converted.bulk([[4, 5]] * 100, batch_size=2)
+    next(results)
+    assert sizes == [2] * 3  # those who stop do not wait for the rest
+    assert len(list(results)) == 99
+
+
 def test_attention_is_the_mean_of_the_heads(model, engine):
     reference, converted = make_both(model, engine, beam_size=2, return_attention=True)
     actual, expected = converted(SOURCES), reference(SOURCES)

@@ -19,6 +19,7 @@ from keras_tfm.pipelines import (
 )
 from keras_tfm.server.engine import Engine, Job
 from keras_tfm.server.errors import FULL
+from keras_tfm.server.limits import PAGE
 from keras_tfm.server.local import LocalClient, max_batches
 from tests.pipelines.test_classifier import CLASSES, network
 from tests.runtime.conftest import count_compilations
@@ -194,13 +195,48 @@ def test_ctranslate2_gets_two_batches_at_once(folder):
     assert max_batches(Engine(folder, engine="ctranslate2")) == 2
     assert max_batches(Engine(folder)) == 1
     engine, barrier = Slow(), threading.Barrier(2)
-    engine.answers = lambda jobs: [str(barrier.wait(30)) for _ in jobs]
+    engine.answers = lambda jobs: [[str(barrier.wait(30))] for _ in jobs]
 
     async def ask():
         client = LocalClient(engine, batch_size=1, max_waiting=9, max_batches=2)
         return await asyncio.gather(*(client.answer(Job([str(i)])) for i in range(4)))
 
-    assert sorted(asyncio.run(ask())) == ["0", "0", "1", "1"]
+    assert sorted(asyncio.run(ask())) == [["0"], ["0"], ["1"], ["1"]]
+
+
+def test_short_texts_do_not_wait_for_long_ones():
+    engine = Slow()
+    answer_when_released = engine.answers
+
+    def answers(jobs):
+        is_long = len(jobs[0].texts[0]) > PAGE
+        return answer_when_released(jobs) if is_long else [["short"] for _ in jobs]
+
+    engine.answers = answers
+
+    async def ask():
+        client = LocalClient(engine, batch_size=4, max_waiting=9)
+        long_texts = ["a" * 5 * PAGE] * 3
+        long_answers = asyncio.ensure_future(client.answer(Job(long_texts)))
+        await asyncio.sleep(0.05)
+        short_answer = await asyncio.wait_for(client.answer(Job(["a"])), 10)
+        engine.released.set()
+        return short_answer, await long_answers
+
+    short_answer, long_answers = asyncio.run(ask())
+    assert short_answer == ["short"] and len(long_answers) == 3
+    assert engine.batches == [1, 1, 1]  # others take turns with them
+
+
+def test_the_parts_of_a_job_have_their_own_texts_and_prefixes():
+    texts = ["a" * PAGE, "b", "c" * PAGE, "d" * PAGE]
+    job = Job(texts, ["1", "2", "3", "4"], weight=4)
+    parts = job.split(2)
+    assert [part.texts for part in parts] == [texts[:2], texts[2:]]
+    assert [part.prefixes for part in parts] == [["1", "2"], ["3", "4"]]
+    assert [part.weight for part in parts] == [2, 2]
+    assert Job(texts).split(4) == [Job(texts)]
+    assert len(Job(texts).split(1)) == 4
 
 
 def test_a_stream_that_begins_slowly_does_not_stop_the_server():
