@@ -4,6 +4,7 @@ import functools
 import math
 import signal
 import socket
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ MAX_CONNECTIONS = 10_000  # fewer if the process may open fewer files
 # Connections that the system holds until they are accepted, all at once.
 BACKLOG = 128
 MIN_FILES = 64  # open files: 16 of libraries, and some connections
+MIN_THREADS = 64  # 20 of libraries, and those that answer requests
 KEEP_ALIVE = 5  # seconds that a connection may be silent between two requests
 
 
@@ -26,11 +28,13 @@ def check_port(host: str, port: int) -> None:
 
     Raises:
         ValueError: there is no such port.
-        OSError: the address is taken, or too few files may be open.
+        OSError: the address is taken, or the process may have too few open
+            files or threads.
     """
     if not 0 <= port <= 65535:
         raise ValueError(f"--port must be from 0 to 65535; got {port}.")
     max_connections()
+    _check_threads()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -44,6 +48,21 @@ def check_port(host: str, port: int) -> None:
                 f"--host and --port: nothing can listen at {in_url(host)}:{port} "
                 f"({cause}). Choose another address or port."
             ) from error
+
+
+def _check_threads():
+    """Rejects a limit with which the server would start but not answer."""
+    end = threading.Event()
+    try:
+        for _ in range(MIN_THREADS):
+            threading.Thread(target=end.wait, daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(
+            f"A server needs {MIN_THREADS} threads, more than this process may start. "
+            "Raise the limit of processes (`ulimit -u`), or that of the container."
+        ) from error
+    finally:
+        end.set()
 
 
 class _Server(uvicorn.Server):

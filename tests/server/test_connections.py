@@ -283,6 +283,17 @@ def test_the_error_names_a_host_that_cannot_be_listened_on(host):
         check_port(host, 0)
 
 
+def test_too_few_threads_are_an_error_before_a_model_is_loaded(monkeypatch):
+    from keras_tfm.server.listen import check_port
+
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(OSError, match="ulimit -u"):
+        check_port("127.0.0.1", 0)
+
+
 def test_mapped_ipv4_addresses_are_rejected_before_a_model_is_loaded():
     from keras_tfm.server.listen import check_port
 
