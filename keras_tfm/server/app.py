@@ -185,7 +185,7 @@ class Service:
         self.check(texts, prefix, translates, glossary)
         size, jobs = self.limits.chunk_size, []
         terms, number = tuple(sorted((glossary or {}).items())), uuid.uuid4().int
-        special = (format, terms, num_hypotheses, number)
+        special = (format, terms, num_hypotheses, number, len(texts) > size)
         for chunk in (texts[i : i + size] for i in range(0, len(texts), size)):
             pages = sum(map(len, chunk)) // PAGE
             weight = min(size, max(len(chunk), pages))

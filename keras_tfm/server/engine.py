@@ -47,6 +47,7 @@ class Job:
         glossary: pairs of a term and its translation.
         num_hypotheses: int >= 1, of the n-best list to return; None for all.
         request: int, the same for the chunks of a request. Requests take turns.
+        is_part: bool. Its request has other jobs, too.
     """
 
     texts: list[str]
@@ -58,6 +59,7 @@ class Job:
     glossary: tuple[tuple[str, str], ...] = ()
     num_hypotheses: int | None = None
     request: int | None = None
+    is_part: bool = False
 
     @property
     def kind(self) -> tuple:

@@ -41,7 +41,7 @@ class LocalClient:
         self.engine, self.batch_size = engine, batch_size
         self._chunk_size = max(1, batch_size // QUARTERS)  # in pages
         self._places = Places(max_waiting)
-        # Short texts must not wait for long ones, which have another thread.
+        # Short requests must not wait for long ones, in another thread.
         self._short, self._long = _Line(max_batches), _Line(1)
         # Their own threads: other answers must not wait for long steps.
         self._streams = concurrent.futures.ThreadPoolExecutor(None, "streams")
@@ -91,7 +91,8 @@ class LocalClient:
             return errors[0] if errors else list(itertools.chain(*results))
 
     async def _answer_in_turn(self, job, group):
-        line = self._long if _pages(job) > self._chunk_size else self._short
+        is_long = job.is_part or _pages(job) > self._chunk_size
+        line = self._long if is_long else self._short
         future = asyncio.get_running_loop().create_future()
         item = job, future
         line.queue.append(item, group)

@@ -204,20 +204,26 @@ def test_ctranslate2_gets_two_batches_at_once(folder):
     assert sorted(asyncio.run(ask())) == [["0"], ["0"], ["1"], ["1"]]
 
 
-def test_short_texts_do_not_wait_for_long_ones():
+@pytest.mark.parametrize(
+    "job, expected",
+    [
+        (Job(["a" * 5 * PAGE] * 3), [1, 1, 1]),  # others take turns with them
+        (Job(["abc"] * 3, weight=3, is_part=True), [3]),
+    ],
+)
+def test_short_requests_do_not_wait_for_long_ones(job, expected):
     engine = Slow()
     answer_when_released = engine.answers
 
     def answers(jobs):
-        is_long = len(jobs[0].texts[0]) > PAGE
+        is_long = len(jobs[0].texts[0]) > 1
         return answer_when_released(jobs) if is_long else [["short"] for _ in jobs]
 
     engine.answers = answers
 
     async def ask():
         client = LocalClient(engine, batch_size=4, max_waiting=9)
-        long_texts = ["a" * 5 * PAGE] * 3
-        long_answers = asyncio.ensure_future(client.answer(Job(long_texts)))
+        long_answers = asyncio.ensure_future(client.answer(job))
         await asyncio.sleep(0.05)
         short_answer = await asyncio.wait_for(client.answer(Job(["a"])), 10)
         engine.released.set()
@@ -225,7 +231,7 @@ def test_short_texts_do_not_wait_for_long_ones():
 
     short_answer, long_answers = asyncio.run(ask())
     assert short_answer == ["short"] and len(long_answers) == 3
-    assert engine.batches == [1, 1, 1]  # others take turns with them
+    assert engine.batches == expected
 
 
 def test_the_parts_of_a_job_have_their_own_texts_and_prefixes():
