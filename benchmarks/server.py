@@ -65,7 +65,7 @@ class Flags(report.Flags):
     beam_size: int | None = None
     """Beam size; 1 is greedy search; None: that of the model."""
     matmul_precision: str | None = None
-    """Precision of matrix products: float32, or bfloat16 on JAX and PyTorch."""
+    """Precision of matrix products: float32, bfloat16 or int8."""
     engine: str | None = None
     """Engine: keras, ctranslate2 or auto."""
     compute_type: str | None = None
@@ -240,9 +240,8 @@ def translate(flags, texts):
     """Translates with the translator itself, without a server."""
     from keras_tfm import pipelines
 
-    return pipelines.Translator.from_preset(flags.model, **decoding_options(flags))(
-        texts
-    )
+    options = decoding_options(flags)
+    return pipelines.Translator.from_preset(flags.model, **options)(texts)
 
 
 def decoding_options(flags):

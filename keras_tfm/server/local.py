@@ -41,7 +41,7 @@ class LocalClient:
         self.engine, self.batch_size = engine, batch_size
         self._chunk_size = max(1, batch_size // QUARTERS)  # in pages
         self._places = Places(max_waiting)
-        # Short requests must not wait for long ones, in another thread.
+        # Long requests have another thread, so that short ones do not wait.
         self._short, self._long = _Line(max_batches), _Line(1)
         # Their own threads: other answers must not wait for long steps.
         self._streams = concurrent.futures.ThreadPoolExecutor(None, "streams")
