@@ -416,3 +416,46 @@ def test_a_path_connects_the_largest_weights(tmp_path):
     path = figure.axes[0].lines[-1]
     np.testing.assert_array_equal(path.get_xdata(), values.argmax(axis=1))
     render(figure)
+
+
+def entry(row, changes, perplexity, bleu, paper):
+    return {
+        "row": row,
+        "changes": changes,
+        "validation_perplexity": perplexity,
+        "bleu": bleu,
+        "bleu_half_width_95": 1.5,
+        "paper": dict(zip(("perplexity", "bleu"), paper, strict=True)),
+    }
+
+
+BASE_ROW = entry("base", {"num_heads": 8}, 10.0, 30.0, (4.0, 25.0))
+
+
+def test_rows_of_an_ablation_are_differences_from_base():
+    heads = entry("A1", {"num_heads": 1, "key_dim": 128}, 11.0, 28.5, (5.0, 24.0))
+    layers = entry("C2", {"num_layers": (3, 3)}, 9.0, 31.0, (4.4, 25.5))
+    figure = plot.ablation([heads, BASE_ROW, layers])
+    perplexity, bleu = figure.axes
+    assert labels(perplexity.yaxis) == ["num heads 1   A1", "num layers 3 + 3   C2"]
+    runs, paper = (marks.get_offsets() for marks in perplexity.collections)
+    np.testing.assert_allclose(runs, [(10, 0), (-10, 1)], atol=1e-9)
+    np.testing.assert_allclose(paper, [(25, 0), (10, 1)], atol=1e-9)
+    intervals, runs, paper = bleu.collections
+    np.testing.assert_allclose(runs.get_offsets(), [(-1.5, 0), (1, 1)])
+    np.testing.assert_allclose(paper.get_offsets(), [(-1, 0), (0.5, 1)])
+    assert [list(line[:, 0]) for line in intervals.get_segments()] == [
+        [-3.0, 0.0],
+        [-0.5, 2.5],
+    ]
+    assert perplexity.yaxis_inverted()  # the first row is above
+    assert [text.get_text() for text in bleu.get_legend().texts] == [
+        "this run",
+        "paper",
+    ]
+
+
+@pytest.mark.parametrize("table", [[], [BASE_ROW], [{**BASE_ROW, "row": "A1"}]])
+def test_an_ablation_needs_base_and_another_row(table):
+    with pytest.raises(ValueError, match="`table` must have the row 'base' and others"):
+        plot.ablation(table)

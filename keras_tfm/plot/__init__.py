@@ -4,6 +4,7 @@ Figures are made without pyplot: nothing is global, no window opens, and
 `figure.savefig("attention.png")` works on a machine without a screen.
 """
 
+from keras_tfm.plot.ablations import ablation
 from keras_tfm.plot.architecture import architecture, blocks
 from keras_tfm.plot.attention import (
     attention_heads,
@@ -37,6 +38,7 @@ from keras_tfm.plot.runs import (
 )
 
 __all__ = [
+    "ablation",
     "animate_rings",
     "architecture",
     "attention_heads",

@@ -5,8 +5,8 @@
 * Needs    for each row and seed what the translation recipe needs; big about
            nine times as long as base
 * Writes   a run folder of the translation recipe for each row and seed, with
-           its usual files; after each run table.json and table.md, with the
-           paper's figures beside it
+           its usual files; after each run table.json, table.md and table.png,
+           with the paper's figures beside it
 * Follows  Vaswani et al. 2017, table 3; differs: every size is that of --size,
            multiplied by what the row multiplies it by in the paper, so that
            with --size base it is the paper's; BLEU is that of the test set
@@ -26,6 +26,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from keras_tfm import plot
 from keras_tfm.file_reading import Config, read_json
 from keras_tfm.models import stacks
 from keras_tfm.models.configurations import TABLE_3, TABLE_3_BASE
@@ -338,6 +339,8 @@ def write_table(flags: Flags, out: pathlib.Path) -> list[dict]:
     table = [make_entry(*pair) for pair in zip(rows, results, strict=True) if pair[1]]
     runs.write_json(out / "table.json", {"rows": table})
     (out / "table.md").write_text(markdown(table), encoding="utf-8")
+    if len(table) > 1 and table[0]["row"] == "base":
+        plot.ablation(table).savefig(out / "table.png", dpi=150)
     return table
 
 

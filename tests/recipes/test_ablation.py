@@ -174,6 +174,8 @@ def test_the_table_has_all_finished_runs_of_its_folder(flags, capsys):
     write_result(dataclasses.replace(flags, epochs=9), "A1", 0, 19.0, 9.0)
     seeds = dataclasses.replace(flags, rows=("E,base",))
     base, learned = ablation.main(seeds)
+    picture = pathlib.Path(flags.out) / "table.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
     assert (base["row"], learned["row"]) == ("base", "E")  # and no shorter A1
     assert base["bleu"] == 21.0 and base["bleu_deviation"] == pytest.approx(2**0.5)
     printed = capsys.readouterr().out
