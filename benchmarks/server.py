@@ -88,6 +88,7 @@ class Server:
             self.port = free_socket.getsockname()[1]
         command = ["serve", flags.model, "--port", str(self.port), *options]
         command += ["--name", "model", "--workers", str(flags.workers)]
+        command += ["--compile-first"]
         for name, value in decoding_options(flags).items():
             command += ["--" + name.replace("_", "-"), str(value)]
         self.process = subprocess.Popen(

@@ -71,6 +71,7 @@ def _run_here(flags, models):
         flags.workers,
         Limits(**{name: getattr(flags, name) for name in LIMITS}, access=allowed),
         sorted(flags.warm_up),
+        flags.compile_first,
         lambda port: _print(f"{title} at {url}:{port}", stdout),
         lambda message: _print(message, sys.stderr),
     )

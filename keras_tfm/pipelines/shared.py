@@ -107,8 +107,18 @@ class SharedTranslator:
             self.translator.assemble, sources, decoded, check_time=check_time
         )
 
+    def prepare(self) -> None:
+        """Compiles what it needs to translate, slowly until `warm_up` has ended.
+
+        See `ContinuousDecoder.prepare`.
+        """
+        self._decoder.prepare()
+
     def warm_up(self, lengths: Sequence[int] = SOURCE_BUCKETS[:-1]) -> None:
         """Compiles the functions that texts of some lengths need.
+
+        It may run in a thread while texts are translated, and ends early when
+        the translator is closed.
 
         Args:
             lengths: ints >= 1, in source tokens, with prefix and suffix,
@@ -116,7 +126,9 @@ class SharedTranslator:
                 compiled for the first two lengths only.
         """
         self._decoder.warm_up(lengths)
-        warm_up(self.translator, lengths[:SECOND_PASS], {})
+        for length in lengths[:SECOND_PASS]:
+            if not self._decoder.is_closed:
+                warm_up(self.translator, [length], {})
 
     def close(self) -> None:
         """Rejects further texts, and waits for those that are being decoded."""

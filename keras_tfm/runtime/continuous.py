@@ -117,7 +117,7 @@ class ContinuousDecoder:
         take_step = functools.partial(self.search.strategy.take_step, model.step)
         self.get_take_step = captured(take_step, weights)
         self.functions = CompiledFunctions(weights, decoder.options.jit_compile)
-        self._changed, self._is_closed = threading.Condition(), False
+        self._changed, self.is_closed = threading.Condition(), False
         self._waiting = {bucket: RoundRobin() for bucket in self.buckets}
         self._batches = [
             [self._new_batch(bucket) for bucket in self.buckets] for _ in range(threads)
@@ -126,6 +126,8 @@ class ContinuousDecoder:
             threading.Thread(target=self._work, args=(batches,), daemon=True)
             for batches in self._batches
         ]
+        # By bucket, the sizes that its rows may use; `prepare` allows few.
+        self.sizes = {batch.bucket: batch.all_sizes for batch in self._batches[0]}
         # Long sources and restarts delay no batch.
         self._alone = concurrent.futures.ThreadPoolExecutor(1)
         self._waiting_alone = RoundRobin()
@@ -171,9 +173,10 @@ class ContinuousDecoder:
         if row:
             limit = self.decoder.length_limit(len(row))
             inputs.check_prefix_length(self.target_prefix, limit)
-        bucket = next((size for size in self.buckets if size >= len(row)), None)
+        fitting = (size for size in self.buckets if size >= len(row))
+        bucket = next((size for size in fitting if size in self.sizes), None)
         with self._changed:
-            if self._is_closed:
+            if self.is_closed:
                 raise RuntimeError("The decoder is closed and accepts no more sources.")
             if row and bucket is not None:
                 self._waiting[bucket].append((row, future), group)
@@ -193,21 +196,40 @@ class ContinuousDecoder:
             self._waiting_alone.append((row, future), future.group)
         self._alone.submit(self._decode_next_alone)
 
+    def prepare(self) -> None:
+        """Compiles only the functions without which nothing could be decoded.
+
+        Sources can then be submitted. They are padded to the largest bucket,
+        and every batch has all of its slots, so decoding is slower until
+        `warm_up` has compiled the other functions, which another thread may do.
+        """
+        batch = self._new_batch(self.buckets[-1])
+        self.sizes = {batch.bucket: batch.all_sizes.fewest}
+        batch.warm_up(batch.all_sizes.fewest)
+
     def warm_up(self, lengths: Sequence[int] = SOURCE_BUCKETS[:-1]) -> None:
         """Compiles the functions for sources up to some length.
+
+        It ends early when the decoder is closed.
 
         Args:
             lengths: ints >= 1, in source tokens; only the largest counts.
         """
-        longest = max(lengths, default=0)
-        for previous, bucket in zip([0, *self.buckets], self.buckets, strict=False):
+        longest, previous = max(lengths, default=0), 0
+        for bucket in self.buckets:
+            batch = self._new_batch(bucket)
             if previous < longest:
-                self._new_batch(bucket).warm_up()
+                if bucket not in self.sizes:
+                    batch.warm_up(batch.all_sizes.fewest)
+                    self.sizes[bucket] = batch.all_sizes.fewest
+                batch.warm_up(batch.all_sizes)
+            self.sizes[bucket] = batch.all_sizes
+            previous = bucket
 
     def close(self) -> None:
         """Accepts no more sources, and waits for those submitted."""
         with self._changed:
-            self._is_closed = True
+            self.is_closed = True
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
@@ -249,7 +271,7 @@ class ContinuousDecoder:
                 arrivals = [self._arrivals(batch) for batch in batches]
                 if any(arrivals) or any(batch.num_busy for batch in batches):
                     return arrivals
-                if self._is_closed:
+                if self.is_closed:
                     return None
                 self._changed.wait()
 

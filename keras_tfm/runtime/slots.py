@@ -4,7 +4,7 @@ import concurrent.futures
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from keras import ops
@@ -22,6 +22,25 @@ from keras_tfm.runtime.rows import (
 CHUNK_STEPS = 4  # between which rows join and leave
 SINGLE_ROW_STEPS = 8  # where a batch has one slot
 MAX_IDLE_CHUNKS = 8  # for which a batch may be too large before it shrinks
+
+
+class Sizes(NamedTuple):
+    """Sizes for which the functions of a batch are compiled.
+
+    Attributes:
+        slots: ints, ascending, numbers of slots.
+        inserts: ints, ascending from 1, numbers of rows that join at once.
+        read_lengths: ints, ascending, source tokens that the encoder reads.
+    """
+
+    slots: Sequence[int]
+    inserts: Sequence[int]
+    read_lengths: Sequence[int]
+
+    @property
+    def fewest(self) -> "Sizes":
+        """Those without which not every row could be decoded."""
+        return Sizes(self.slots[-1:], self.inserts[:1], self.read_lengths[-1:])
 
 
 @dataclasses.dataclass(eq=False)
@@ -53,19 +72,22 @@ class SlotBatch:
     def __init__(self, owner: Any, bucket: int, max_slots: int):
         self.owner, self.search = owner, owner.search
         self.bucket, self.max_slots = bucket, max_slots
-        self.insert_sizes, self.slot_sizes = _compiled_sizes(max_slots)
         self.capacity = _ring_capacity(bucket, self.search.buckets)
         # The encoder reads half of the bucket where no source is longer.
         can_read_less = "read_length" in self.search.capabilities.begin_options
-        self.read_lengths = (bucket,)
-        if can_read_less and bucket > 1:
-            self.read_lengths = (bucket // 2, bucket)
+        lengths = (bucket // 2, bucket) if can_read_less and bucket > 1 else (bucket,)
+        self.all_sizes = Sizes(*_compiled_sizes(max_slots), lengths)
         self.rows, self.state, self.step, self.idle_chunks = [], None, 0, 0
 
     @property
     def num_busy(self) -> int:
         """The number of slots that are taken."""
         return sum(row is not None for row in self.rows)
+
+    @property
+    def sizes(self) -> Sizes:
+        """Those that rows may use now."""
+        return self.owner.sizes.get(self.bucket, self.all_sizes)
 
     def decode_chunk(self, arrivals: Sequence[tuple]) -> None:
         """Takes some steps, and resolves the futures of finished rows.
@@ -88,23 +110,30 @@ class SlotBatch:
                 if not row.future.done():
                     row.future.set_exception(error)
 
-    def warm_up(self) -> None:
-        """Compiles the functions of this batch by decoding dummy sources."""
+    def warm_up(self, sizes: Sizes) -> None:
+        """Compiles functions by decoding dummy sources; ends when the decoder
+        is closed.
+
+        Args:
+            sizes: `Sizes`.
+        """
         end_id = self.search.options.end_id
-        for num_slots in self.slot_sizes:
-            for count in (n for n in self.insert_sizes if n <= num_slots):
-                for read_length in self.read_lengths:
+        for num_slots in sizes.slots:
+            for count in (n for n in sizes.inserts if n <= num_slots):
+                for read_length in sizes.read_lengths:
+                    if self.owner.is_closed:
+                        return
                     self.rows, self.state = [], None
                     self._resize(num_slots)
                     rows = [Row([end_id] * read_length, None, 1, 0)] * count
-                    self._insert(rows, count)
+                    self._insert(rows, count, sizes)
             self._take_steps()
         self.rows, self.state = [], None
 
     def _admit(self, rows):
         """Assigns slots to rows."""
-        num_busy = self.num_busy
-        num_slots = next(n for n in self.slot_sizes if n >= num_busy + len(rows))
+        num_busy, sizes = self.num_busy, self.sizes
+        num_slots = next(n for n in sizes.slots if n >= num_busy + len(rows))
         # A batch shrinks when it has been too large for some time.
         self.idle_chunks = self.idle_chunks + 1 if num_slots < len(self.rows) else 0
         is_idle = self.idle_chunks > MAX_IDLE_CHUNKS or not num_busy
@@ -112,8 +141,8 @@ class SlotBatch:
             self._resize(num_slots)
         while rows:
             limit = max(1, 2 * len(rows) - 1)
-            count = max(n for n in self.insert_sizes if n <= limit)
-            self._insert(rows[:count], min(count, len(self.rows)))
+            count = max(n for n in sizes.inserts if n <= limit)
+            self._insert(rows[:count], min(count, len(self.rows)), sizes)
             rows = rows[count:]
 
     def _resize(self, num_slots):
@@ -133,12 +162,13 @@ class SlotBatch:
         rows = [self.rows[slot] for slot in busy]
         self.rows = rows + [None] * (num_slots - len(rows))
 
-    def _insert(self, rows, count):
+    def _insert(self, rows, count, sizes):
         """Puts rows, before their first step, into free slots.
 
         Args:
             rows: list of `Row`.
             count: int, as many or more, for which functions are compiled.
+            sizes: `Sizes`, for the length that the encoder reads.
         """
         free = [slot for slot, row in enumerate(self.rows) if row is None]
         for slot, row in zip(free, rows, strict=False):
@@ -152,7 +182,7 @@ class SlotBatch:
         slots = np.array([free[i] for i in indices], "int32")
         tensors = [ops.convert_to_tensor(x, "int32") for x in (ids, limits)]
         longest = max(len(row.ids) for row in rows)
-        read_length = next(n for n in self.read_lengths if n >= longest)
+        read_length = next(n for n in sizes.read_lengths if n >= longest)
         get = self.owner.functions.get
         begin = functools.partial(self._begin_rows, read_length=read_length)
         new = get(("begin", self.bucket, read_length), begin)(*tensors)
@@ -266,10 +296,10 @@ def _ring_capacity(bucket, buckets):
 
 
 def _compiled_sizes(max_slots):
-    """Returns numbers of rows that join at once, and numbers of slots."""
+    """Returns numbers of slots, and numbers of rows that join at once."""
     quarter = -(-max_slots // 4)
     slot_sizes = sorted({1, *range(quarter, max_slots, quarter), max_slots})
-    return sorted({1, quarter}), slot_sizes
+    return slot_sizes, sorted({1, quarter})
 
 
 def resolve(

@@ -1,8 +1,7 @@
 """Answers jobs with a model: batches of them, or each with others in flight."""
 
 import dataclasses
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -21,7 +20,7 @@ from keras_tfm.pipelines.pivoting import (
 )
 from keras_tfm.pipelines.pretrained import languages_of
 from keras_tfm.pipelines.shared import SharedTranslator
-from keras_tfm.pipelines.translator import GREEDY, Translator
+from keras_tfm.pipelines.translator import Translator
 from keras_tfm.server.limits import MAX_TOKENS, PAGE
 from keras_tfm.server.places import Turns
 
@@ -115,7 +114,9 @@ class Engine:
         model: `Translator`, `PivotTranslator`, `AutoTranslator` or
             `Classifier`.
         task: `"translation"` or `"classification"`.
+        single: the model that answers rare kinds of jobs, text by text.
         shared: `SharedTranslator`, or None if the model has none.
+        is_closed: bool. No further answers are needed.
 
     Raises:
         ValueError, FileNotFoundError: there is no such model, or it classifies
@@ -157,52 +158,24 @@ class Engine:
                 "A server needs a classifier of single texts; got one of pairs of "
                 "texts. Export it for TensorFlow Serving."
             )
-        self._single = self.model
+        self.is_closed, self.single = False, self.model
         if translates and keras.config.backend() != "torch":
             # Rare kinds of jobs are compiled for one text only.
-            self._single = self.model.replace(batch_size=1)
+            self.single = self.model.replace(batch_size=1)
         self.shared, self._turns = None, Turns()
         can_share = isinstance(self.model, Translator) and batch_size > 1
         if can_share and SharedTranslator.supports(self.model):
             self.shared = SharedTranslator(self.model, batch_size)
 
-    def warm_up(
-        self,
-        lengths: Sequence[int] | None = WARM_UP,
-        progress: Callable[[str], None] = lambda message: None,
-    ) -> None:
-        """Compiles what texts of usual lengths need, so that no request waits.
+    def close(self) -> None:
+        """Ends the threads of the engine when the last answer has been sent.
 
-        n-best lists, attention and streams, which are rarer, are compiled for
-        the first two lengths.
-
-        Args:
-            lengths: ints >= 1, in tokens, ascending. None or
-                empty: only what one short text needs.
-            progress: function that gets a message before each step.
+        They may still decode for clients that have gone. At the exit of Python
+        that would abort the process.
         """
-        steps: list = [("one short text", lambda: self._answer_together([Job(["a"])]))]
-        if self.task == "translation" and lengths:
-            model = self.shared or self.model
-            title = f"translations of up to {lengths[-1]} tokens"
-            steps.append((title, lambda: model.warm_up(lengths)))
-            for name, options in self._variants().items():
-                title = f"{name} of up to {lengths[:2][-1]} tokens"
-                warm_up = functools.partial(self._single.warm_up, lengths[:2])
-                steps.append((title, functools.partial(warm_up, **options)))
-        for number, (title, step) in enumerate(steps, 1):
-            progress(f"warming up, {number} of {len(steps)}: {title}")
-            step()
-
-    def _variants(self):
-        """Returns the options of the rarer kinds of answers."""
-        description = self.describe()
-        variants = {"alternatives": self._options(True, False)}
-        if description["attention"]:
-            variants["attention"] = self._options(True, True)
-        if description["streams"]:
-            variants["streams"] = GREEDY
-        return variants
+        self.is_closed = True
+        if self.shared is not None:
+            self.shared.close()
 
     def describe(self) -> dict[str, Any]:
         """Returns what the model can do, as JSON values."""
@@ -294,9 +267,9 @@ class Engine:
             TimeoutError: its first translation, of a pivot, took too long.
         """
         self._check_lengths([text])
-        if isinstance(self._single, Translator):  # each token is a step
-            return self._single.stream(text, target_prefix)
-        return self._single.stream(text, target_prefix, self.timeout)
+        if isinstance(self.single, Translator):  # each token is a step
+            return self.single.stream(text, target_prefix)
+        return self.single.stream(text, target_prefix, self.timeout)
 
     def _answer_alone(self, job, left):
         try:
@@ -321,7 +294,7 @@ class Engine:
             if format != "text" or glossary:
                 answers = self._translate_specially(texts, format, glossary, left())
                 return _by_job(jobs, answers)
-            options = {**self._options(all_hypotheses, attention), "timeout": left()}
+            options = {**self.options(all_hypotheses, attention), "timeout": left()}
             translations = self._translate(texts, prefixes, all_hypotheses, options)
             counts = [job.num_hypotheses for job in jobs for _ in job.texts]
             answers = list(map(_translation_json, translations, counts))
@@ -329,7 +302,7 @@ class Engine:
 
     def _translate_specially(self, texts, format, glossary, timeout):
         """Answers texts of HTML or XML, or with a glossary."""
-        translator: Any = self._single
+        translator: Any = self.single
         if glossary and not isinstance(translator, Translator):
             raise ValueError(
                 "`glossary` needs one model; the server translates by several. Leave "
@@ -350,11 +323,15 @@ class Engine:
 
     def _translate(self, texts, prefixes, all_hypotheses, options):
         prefixes = prefixes if any(prefixes) else None
-        translator = self._single if all_hypotheses or prefixes else self.model
+        translator = self.single if all_hypotheses or prefixes else self.model
         return translator.translate(texts, target_prefix=prefixes, **options)
 
-    def _options(self, all_hypotheses, attention):
-        """The options of `Translator.translate` for a kind of jobs."""
+    def options(self, all_hypotheses: bool, attention: bool) -> dict[str, Any]:
+        """Returns the options of `Translator.translate` for a kind of jobs.
+
+        Args:
+            all_hypotheses, attention: bool, as of a `Job`.
+        """
         beam_size = min(options.beam_size for options in self._decoding)
         options = {"num_hypotheses": beam_size} if all_hypotheses else {}
         return {**options, "return_attention": True} if attention else options

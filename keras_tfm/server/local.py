@@ -15,6 +15,7 @@ from keras_tfm.server.engine import ERRORS, Engine, Job
 from keras_tfm.server.errors import FAILED
 from keras_tfm.server.limits import PAGE, QUARTERS, Limits
 from keras_tfm.server.places import Places
+from keras_tfm.server.warm_up import prepare, warm_up
 
 _log = logging.getLogger(__name__)
 BATCH_WAIT = 0.003  # seconds: jobs that arrive within them share a batch
@@ -33,12 +34,18 @@ class LocalClient:
         batch_size: int >= 1, texts of a batch.
         max_waiting: int >= 1, jobs at once; more are rejected.
         max_batches: int >= 1, batches at once, see `max_batches`.
+        progress: function that gets a message before each step of `warm_up`.
     """
 
     def __init__(
-        self, engine: Engine, batch_size: int, max_waiting: int, max_batches: int = 1
+        self,
+        engine: Engine,
+        batch_size: int,
+        max_waiting: int,
+        max_batches: int = 1,
+        progress: Callable[[str], None] = lambda message: None,
     ):
-        self.engine, self.batch_size = engine, batch_size
+        self.engine, self.batch_size, self._progress = engine, batch_size, progress
         self._chunk_size = max(1, batch_size // QUARTERS)  # in pages
         self._places = Places(max_waiting)
         # Long requests have another thread, so that short ones do not wait.
@@ -52,16 +59,22 @@ class LocalClient:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the threads when the last answer has been sent.
-
-        They may still decode for clients that have gone. At the exit of Python
-        that would abort the process.
-        """
-        if self.engine.shared is not None:
-            self.engine.shared.close()
+        """Ends the threads when the last answer has been sent."""
+        self.engine.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def warm_up(self, lengths: Sequence[int]) -> None:
+        """Compiles what texts of some lengths need, while others are answered.
+
+        Args:
+            lengths: see `warm_up.warm_up`.
+        """
+        try:
+            await asyncio.to_thread(warm_up, self.engine, lengths, self._progress)
+        except Exception:  # texts are answered nevertheless
+            _log.exception("Warming up failed.")
 
     async def answer(self, job: Job) -> list[dict] | Exception:
         """Answers a job, see `Engine.answers`.
@@ -210,16 +223,14 @@ def load(
     models: dict[str, dict[str, Any]],
     limits: Limits,
     queue_size: int,
-    warm_up: Sequence[int],
     progress: Callable[[str], None] = lambda message: None,
 ) -> dict[str, LocalClient]:
-    """Loads models into this process, and warms them up.
+    """Loads models into this process, and prepares them to answer.
 
     Args:
         models: dict from names to arguments of `Engine`.
         limits: `Limits`.
         queue_size: int >= 1, jobs of a model at once.
-        warm_up: ints >= 1, in tokens, see `Engine.warm_up`.
         progress: function that gets a message before each step.
 
     Raises:
@@ -236,8 +247,13 @@ def load(
         )
         if arguments.get("engine") == "auto" and isinstance(engine.model, Translator):
             progress(f"{name}: engine {engine.model.decoder.options.engine}")
-        engine.warm_up(warm_up, lambda step, name=name: progress(f"{name}: {step}"))
+        progress(f"{name}: compiling")
+        prepare(engine)
         clients[name] = LocalClient(
-            engine, limits.batch_size, queue_size, max_batches(engine)
+            engine,
+            limits.batch_size,
+            queue_size,
+            max_batches(engine),
+            lambda step, name=name: progress(f"{name}: {step}"),
         )
     return clients

@@ -22,6 +22,7 @@ from keras_tfm.server.errors import FAILED, FULL, Unavailable
 from keras_tfm.server.limits import Limits
 from keras_tfm.server.local import BATCH_WAIT, STREAM_INTERVAL
 from keras_tfm.server.places import Places
+from keras_tfm.server.warm_up import prepare, warm_up
 
 _log = logging.getLogger(__name__)
 LOGGING = {"log_level": "WARNING", "enable_access_log": False}
@@ -34,10 +35,10 @@ class Replica:
     Args:
         model: dict, arguments of `Engine`.
         limits: `Limits`.
-        warm_up: ints >= 1, see `Engine.warm_up`.
+        lengths: ints >= 1, see `warm_up`.
     """
 
-    def __init__(self, model: dict[str, Any], limits: Limits, warm_up: Sequence[int]):
+    def __init__(self, model: dict[str, Any], limits: Limits, lengths: Sequence[int]):
         try:
             self.engine = Engine(
                 **model,
@@ -45,7 +46,8 @@ class Replica:
                 batch_size=limits.batch_size,
                 timeout=limits.timeout,
             )
-            self.engine.warm_up(warm_up)
+            prepare(self.engine)
+            warm_up(self.engine, lengths)
         except (*ERRORS, OSError, ImportError):  # Ray would not show it
             _log.exception("The model cannot be loaded.")
             raise

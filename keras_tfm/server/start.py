@@ -23,6 +23,7 @@ def run(
     workers: int,
     limits: Limits,
     warm_up: Sequence[int],
+    compile_first: bool = False,
     ready: Callable[[int], None] = lambda port: None,
     progress: Callable[[str], None] = lambda message: None,
 ) -> None:
@@ -36,10 +37,12 @@ def run(
         host, port: the address; port 0 takes a free one.
         workers: int >= 1, processes with all models.
         limits: `Limits`.
-        warm_up: ints >= 1, in tokens, see `Engine.warm_up`.
+        warm_up: ints >= 1, in tokens, see `warm_up.warm_up`.
+        compile_first: bool. Warm up before requests are accepted; else while
+            they are answered.
         ready: function of the port, called when requests are accepted.
-        progress: function that gets a message before each step until then.
-            Workers write theirs to standard error.
+        progress: function that gets a message before each step of loading and
+            warming up. Workers write theirs to standard error.
 
     Raises:
         OSError: the address is taken.
@@ -47,21 +50,36 @@ def run(
     """
     check_port(host, port)
     queue_size = worker_processes.queue_size(limits)
-    if workers == 1:
-        clients = local.load(models, limits, queue_size, warm_up, progress)
-        app = make_apps(clients, limits.for_queue(queue_size))
+
+    async def serve(clients):
+        if compile_first:
+            await _warm_up(clients, warm_up)
+        background: list[asyncio.Task] = []  # asyncio keeps no reference
+
+        def accepting(port):
+            ready(port)
+            if not compile_first:
+                warming = _warm_up(clients, warm_up)
+                background.append(asyncio.ensure_future(warming))
+
+        app = make_apps(clients, limits.for_queue(queue_size * workers))
+        await listen(app, host, port, limits, accepting)
+
+    async def serve_here(clients):
         try:
-            asyncio.run(listen(app, host, port, limits, ready))
-        finally:
+            await serve(clients)
+        finally:  # before asyncio waits for threads that compile
             for client in clients.values():
                 client.close()
+
+    if workers == 1:
+        asyncio.run(serve_here(local.load(models, limits, queue_size, progress)))
         return
 
-    async def serve(compiled):
+    async def serve_by_workers(compiled):
         starting = worker_processes.start(models, workers, limits, warm_up, compiled)
         async with starting as clients:
-            app = make_apps(clients, limits.for_queue(queue_size * workers))
-            await listen(app, host, port, limits, ready)
+            await serve(clients)
 
     # A signal while models are loaded must not leave a temporary folder behind.
     def leave(number, _):
@@ -74,4 +92,9 @@ def run(
         if compiled is None:  # the workers still share what they compile
             temporary = tempfile.TemporaryDirectory(prefix="keras-tfm-")
             compiled = stack.enter_context(temporary)
-        asyncio.run(serve(str(compiled)))
+        asyncio.run(serve_by_workers(str(compiled)))
+
+
+async def _warm_up(clients, lengths):
+    for client in clients.values():
+        await client.warm_up(lengths)

@@ -59,14 +59,13 @@ class Worker:
         self._replies: dict[int, asyncio.Queue] = {}
 
     async def run(
-        self, models: tuple, warm_up: Sequence[int], loaded: asyncio.Future
+        self, models: tuple, lengths: Sequence[int], loaded: asyncio.Future
     ) -> None:
         """Keeps a process running until the task is canceled.
 
         Args:
-            models: arguments of `local.load` without `warm_up`.
-            warm_up: lengths for the first process. One that replaces it
-                compiles when texts arrive, since requests are waiting.
+            models: arguments of `local.load`.
+            lengths: of `warm_up`, for a process that replaces another.
             loaded: is done when the first process has loaded the models, or
                 gets its error.
         """
@@ -74,7 +73,7 @@ class Worker:
         while True:
             start = loop.time()
             try:
-                await self._live(models, () if loaded.done() else warm_up, loaded)
+                await self._live(models, lengths, loaded)
             except Exception as error:
                 if not loaded.done():
                     loaded.set_exception(error)
@@ -84,7 +83,7 @@ class Worker:
                 delays = iter(RESTART_DELAYS)
             await asyncio.sleep(next(delays, RESTART_DELAYS[-1]))
 
-    async def _live(self, models, warm_up, loaded):
+    async def _live(self, models, lengths, loaded):
         """Starts a process and returns when it has ended."""
         process = self._process = await asyncio.create_subprocess_exec(
             *COMMAND,
@@ -93,14 +92,16 @@ class Worker:
             env=self.environment,
             **OWN_GROUP,
         )
-        reading = asyncio.ensure_future(self._read(process))
-        watching = None
+        reading, tasks = asyncio.ensure_future(self._read(process)), []
         try:
-            await self.ask(LOAD, *models, warm_up)
+            await self.ask(LOAD, *models)
             self.is_ready = True
-            if not loaded.done():
+            if loaded.done():  # it replaces another
+                warming = (self.warm_up(name, lengths) for name in models[0])
+                tasks += map(asyncio.ensure_future, warming)
+            else:
                 loaded.set_result(None)
-            watching = asyncio.ensure_future(self._watch(process))
+            tasks.append(asyncio.ensure_future(self._watch(process)))
             await reading
             _log.error("A worker ended with status %s.", process.returncode)
         except Unavailable:
@@ -110,8 +111,8 @@ class Worker:
                 f"{process.returncode}. Is there enough memory?"
             ) from None
         finally:
-            if watching is not None:
-                watching.cancel()
+            for task in tasks:
+                task.cancel()
             await self._end(process)
 
     async def _read(self, process):
@@ -168,13 +169,18 @@ class Worker:
             _kill(process)
             await process.wait()
 
+    async def warm_up(self, model: str, lengths: Sequence[int]) -> None:
+        """Compiles functions of a model, see `LocalClient.warm_up`."""
+        with contextlib.suppress(Unavailable):  # it was lost
+            await self.ask("warm_up", model, lengths, weight=0)
+
     async def ask(self, method: str, *arguments: Any, weight: int = 1) -> Any:
         """Returns the answer of a method of `LocalClient` in the process.
 
         Args:
             method: str.
             *arguments: the name of a model, and arguments of the method.
-            weight: int >= 1, texts of a batch that the request counts as.
+            weight: int >= 0, texts of a batch that the request counts as.
 
         Raises:
             Unavailable: the process was lost, or has too many requests.
@@ -201,7 +207,7 @@ class Worker:
         """Sends a request, and cancels it if its client leaves."""
         # Those of clients that have left stay there while a worker hangs.
         unread = self._process.stdin.transport.get_write_buffer_size()
-        if weight and unread > UNREAD_BYTES:  # a ping has no weight
+        if weight and unread > UNREAD_BYTES:  # others are not of clients
             raise Unavailable(FULL)
         number, replies = next(self._numbers), asyncio.Queue()
         self.num_asked += 1
@@ -236,6 +242,12 @@ class WorkerClient:
     def __init__(self, workers: Sequence[Worker], model: str, max_waiting: int):
         self.workers, self.model = workers, model
         self._places = Places(max_waiting)
+
+    async def warm_up(self, lengths: Sequence[int]) -> None:
+        """Compiles functions in one worker after the other, since each finds
+        what those before it have compiled; see `LocalClient.warm_up`."""
+        for worker in self.workers:
+            await worker.warm_up(self.model, lengths)
 
     async def answer(self, job: Job) -> list[dict] | Exception:
         """Answers a job, see `Engine.answers`.
@@ -282,7 +294,7 @@ async def start(
     models: dict[str, dict[str, Any]],
     count: int,
     limits: Limits,
-    warm_up: Sequence[int],
+    lengths: Sequence[int],
     compiled: str,
 ) -> AsyncIterator[dict[str, WorkerClient]]:
     """Starts worker processes for the time of a `with` block.
@@ -291,7 +303,7 @@ async def start(
         models: dict from names to arguments of `Engine`.
         count: int >= 1, number of processes; each holds all models.
         limits: `Limits`.
-        warm_up: ints >= 1, in tokens, see `Engine.warm_up`.
+        lengths: of `warm_up`, for processes that replace others.
         compiled: str, folder where the processes share what they compile.
 
     Yields:
@@ -308,7 +320,7 @@ async def start(
         futures = []
         for worker in group:
             futures.append(asyncio.get_running_loop().create_future())
-            run = worker.run(arguments, warm_up, futures[-1])
+            run = worker.run(arguments, lengths, futures[-1])
             tasks.append(asyncio.ensure_future(run))
         await asyncio.gather(*futures)
 

@@ -309,10 +309,10 @@ def test_a_cancelled_source_is_not_inserted(transformer, monkeypatch):
     inserted, may_continue = [], threading.Event()
     insert = module.SlotBatch._insert
 
-    def recorded_insert(self, rows, count):
+    def recorded_insert(self, rows, *arguments):
         inserted.extend(row.ids for row in rows)
         assert may_continue.wait(60)
-        insert(self, rows, count)
+        insert(self, rows, *arguments)
 
     monkeypatch.setattr(module.SlotBatch, "_insert", recorded_insert)
     with ContinuousDecoder(search, 1, source_buckets=(6,)) as continuous:
@@ -369,8 +369,8 @@ def test_a_source_that_nobody_waits_for_is_not_decoded_again(transformer, monkey
     assert resolved == [[[5]]]
 
 
-@pytest.mark.slow("tensorflow")
-def test_a_warm_continuous_decoder_compiles_nothing(transformer, monkeypatch):
+def record_compilations(monkeypatch):
+    """Returns a list of the functions and shapes that are compiled from now."""
     keys, compilations = set(), []
 
     def compiled(function, *options, **keywords):
@@ -393,6 +393,12 @@ def test_a_warm_continuous_decoder_compiles_nothing(transformer, monkeypatch):
         return call
 
     monkeypatch.setattr(sys.modules["keras_tfm.runtime.compile"], "compiled", compiled)
+    return compilations
+
+
+@pytest.mark.slow("tensorflow")
+def test_a_warm_continuous_decoder_compiles_nothing(transformer, monkeypatch):
+    compilations = record_compilations(monkeypatch)
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
     rows = draw_rows(30, 6, seed=7)
     with ContinuousDecoder(search, 4, 1, source_buckets=(6, 12)) as continuous:
@@ -406,11 +412,48 @@ def test_a_warm_continuous_decoder_compiles_nothing(transformer, monkeypatch):
     assert not compilations
 
 
+@pytest.mark.slow("tensorflow")
+def test_a_prepared_decoder_decodes_without_further_functions(transformer, monkeypatch):
+    """Those that make it fast may be compiled meanwhile."""
+    compilations = record_compilations(monkeypatch)
+    search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
+    rows = draw_rows(12, 12, seed=8)
+    with ContinuousDecoder(search, 4, 1, source_buckets=BUCKETS) as continuous:
+        continuous.prepare()
+        num_prepared = len(compilations)
+        assert_as_alone(search, rows, decode_all(continuous, rows))
+        assert len(compilations) == num_prepared
+        warming = threading.Thread(target=continuous.warm_up, args=([12],))
+        warming.start()
+        assert_as_alone(search, rows, decode_all(continuous, rows))
+        warming.join()
+        num_warm = len(compilations)
+        assert num_warm > 3 * num_prepared
+        assert_as_alone(search, rows, decode_all(continuous, rows))
+        assert len(compilations) == num_warm
+
+
+@pytest.mark.backend("torch")
+def test_a_closed_decoder_is_not_warmed_up(transformer, monkeypatch):
+    search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
+    continuous, inserted = ContinuousDecoder(search, 4, 1, BUCKETS), []
+    insert = module.SlotBatch._insert
+
+    def insert_and_close(batch, *arguments):
+        inserted.append(batch.bucket)
+        insert(batch, *arguments)
+        continuous.close()
+
+    monkeypatch.setattr(module.SlotBatch, "_insert", insert_and_close)
+    continuous.warm_up([12])
+    assert inserted == [6]
+
+
 @pytest.mark.backend("torch")
 def test_slots_are_added_and_removed_with_the_sequences(transformer):
-    assert module._compiled_sizes(16) == ([1, 4], [1, 4, 8, 12, 16])
+    assert module._compiled_sizes(16) == ([1, 4, 8, 12, 16], [1, 4])
     assert module._compiled_sizes(1) == ([1], [1])
-    assert module._compiled_sizes(3) == ([1], [1, 2, 3])
+    assert module._compiled_sizes(3) == ([1, 2, 3], [1])
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
     continuous = ContinuousDecoder(search, 4, 1, source_buckets=(6,))
     batch = module.SlotBatch(continuous, 6, 4)

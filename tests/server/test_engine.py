@@ -21,6 +21,7 @@ from keras_tfm.server.engine import Engine, Job
 from keras_tfm.server.errors import FULL
 from keras_tfm.server.limits import PAGE
 from keras_tfm.server.local import LocalClient, max_batches
+from keras_tfm.server.warm_up import prepare, warm_up
 from tests.pipelines.test_classifier import CLASSES, network
 from tests.runtime.conftest import count_compilations
 from tests.server.conftest import TEXTS, Client, InProcess
@@ -75,7 +76,7 @@ def test_models_that_cannot_be_served_are_rejected(vocabulary, folder, tmp_path)
     with pytest.raises(ValueError, match="got one of pairs of texts"):
         Engine(str(tmp_path / "pairs"))
     sampling = Engine(folder, beam_size=1, sampling_topk=3)
-    sampling.warm_up()
+    warm_up(sampling)
     client = Client(InProcess(sampling))
     assert client.send("/translate", {"text": "a"}).status_code == 200
     assert "cannot stream" in client.error(422, "/translate/stream", {"text": "a"})
@@ -88,13 +89,16 @@ def test_a_warm_engine_compiles_nothing(folder, monkeypatch):
     engine = Engine(folder)
     compilations = count_compilations(monkeypatch)
     messages = []
-    engine.warm_up((8, 16), progress=messages.append)
+    warm_up(engine, (8, 16), progress=messages.append)
     assert messages == [
-        "warming up, 1 of 5: one short text",
-        "warming up, 2 of 5: translations of up to 16 tokens",
-        "warming up, 3 of 5: alternatives of up to 16 tokens",
-        "warming up, 4 of 5: attention of up to 16 tokens",
-        "warming up, 5 of 5: streams of up to 16 tokens",
+        "warming up, 1 of 8: one short text",
+        "warming up, 2 of 8: translations of up to 16 tokens",
+        "warming up, 3 of 8: alternatives of up to 8 tokens",
+        "warming up, 4 of 8: alternatives of up to 16 tokens",
+        "warming up, 5 of 8: attention of up to 8 tokens",
+        "warming up, 6 of 8: attention of up to 16 tokens",
+        "warming up, 7 of 8: streams of up to 8 tokens",
+        "warming up, 8 of 8: streams of up to 16 tokens",
     ]
     assert compilations
     compilations.clear()
@@ -114,6 +118,31 @@ def test_a_warm_engine_compiles_nothing(folder, monkeypatch):
     asyncio.run(engine.share(Job(["a house " * 30])))
     assert compilations
     assert isinstance(asyncio.run(engine.share(Job([7]))), TypeError)
+
+
+def test_a_prepared_engine_answers_without_compiling(folder, monkeypatch):
+    engine = Engine(folder)
+    compilations = count_compilations(monkeypatch)
+    prepare(engine)
+    assert compilations
+    compilations.clear()
+    texts = ["a house", "an old man in a small boat", ""]
+    answers = asyncio.run(engine.share(Job(texts)))
+    assert not compilations
+    assert [answer["hypotheses"][0]["text"] for answer in answers] == engine.model(
+        texts
+    )
+
+
+def test_a_warm_up_that_fails_or_is_closed_ends(folder, monkeypatch, caplog):
+    engine, messages = Engine(folder), []
+    client = LocalClient(engine, 4, 9, progress=messages.append)
+    monkeypatch.setattr(engine.shared, "warm_up", lambda lengths: 1 / 0)
+    asyncio.run(client.warm_up((8,)))
+    assert len(messages) == 2 and "Warming up failed." in caplog.text
+    client.close()
+    asyncio.run(client.warm_up((8,)))
+    assert len(messages) == 2
 
 
 def test_a_warm_translator_decodes_again_without_compiling(translator, monkeypatch):
@@ -465,7 +494,7 @@ def test_detected_languages_are_served(monkeypatch):
     pytest.importorskip("py3langid")
     monkeypatch.setattr(pivoting, "PACKAGED", {})
     engine = Engine("auto-fr", beam_size=2)
-    engine.warm_up((16,))
+    warm_up(engine, (16,))
     description = engine.describe()
     assert description["languages"] == ["auto", "fr"]
     assert (description["hypotheses"], description["attention"]) == (2, False)

@@ -22,9 +22,9 @@ LIMITS += ["--max-waiting", "100", "--warm-up", "8"]
 WORDS = ["an", "old", "man", "in", "a", "small", "boat", "garden", "house"]
 
 
-def start(folder, *flags):
-    """Starts a server; returns its address and its process."""
-    process = subprocess.Popen(
+def spawn(folder, *flags, stderr=subprocess.PIPE):
+    """Starts a process."""
+    return subprocess.Popen(
         [
             sys.executable,
             "-c",
@@ -38,11 +38,16 @@ def start(folder, *flags):
         ],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         # The tests may run under `nohup`, which ignores it.
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
+
+
+def start(folder, *flags):
+    """Starts a server; returns its address and its process."""
+    process = spawn(folder, *flags)
     line = process.stdout.readline()
     address = re.fullmatch(r"animals at (http://127.0.0.1:[1-9]\d+)\n", line)
     if not address:
@@ -121,6 +126,24 @@ def test_one_process_serves_and_finishes_its_requests(folder, texts):
         stop(process)
 
 
+@pytest.mark.parametrize(
+    ("flags", "warms_up_first"),
+    [([], False), (["--workers", "2"], False), (["--compile-first"], True)],
+)
+def test_requests_are_accepted_before_the_server_is_warm(folder, flags, warms_up_first):
+    process = spawn(folder, *flags, stderr=subprocess.STDOUT)
+    events = []
+    try:
+        while not {"accepts", "warms up"} <= set(events):
+            line = process.stdout.readline()
+            assert line, events  # it has not ended
+            events += ["accepts"] * (" at http://" in line)
+            events += ["warms up"] * ("animals: warming up, 1 of " in line)
+        assert (events[0] == "warms up") == warms_up_first
+    finally:
+        stop(process)
+
+
 def is_running(process, seconds=60):
     """Returns whether a process still runs after some seconds."""
     import psutil
@@ -188,7 +211,7 @@ def test_lost_workers_are_replaced_and_requests_answered(folder, texts):
             number = signal.SIGHUP  # its terminal is closed
             check_graceful_stop(address, process, pool, texts, number)
         errors = process.stderr.read()
-        assert errors.startswith("Loading ") and "warming up, 2 of " in errors
+        assert errors.startswith("Loading ") and "warming up, 1 of " in errors
         assert errors.count("A worker ended with status -9.") == 2, errors
         assert "Traceback" not in errors, errors
         assert not any(map(is_running, workers))

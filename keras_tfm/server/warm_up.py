@@ -1,0 +1,69 @@
+"""Compiles what an engine needs, in two stages.
+
+After the first, which takes seconds, it answers any text. After the second,
+which takes minutes where nothing is cached, no usual text waits.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+
+from keras_tfm.pipelines.translator import GREEDY
+from keras_tfm.server.engine import WARM_UP, Engine
+
+RARE = 2  # lengths for which rare kinds of answers are compiled
+
+
+def prepare(engine: Engine) -> None:
+    """Compiles what it takes to answer a text.
+
+    Args:
+        engine: `Engine`.
+    """
+    if engine.shared is None:
+        engine.model(["a"])
+    else:
+        engine.shared.prepare()
+
+
+def warm_up(
+    engine: Engine,
+    lengths: Sequence[int] = WARM_UP,
+    progress: Callable[[str], None] = lambda message: None,
+) -> None:
+    """Compiles what texts of some lengths need, so that no request waits.
+
+    It may run in a thread while the engine answers, and ends early when the
+    engine is closed. n-best lists, attention and streams, which are rarer, are
+    compiled for the first two lengths.
+
+    Args:
+        engine: `Engine`.
+        lengths: ints >= 1, in tokens, ascending. If empty, only what one short
+            text needs.
+        progress: function that gets a message before each step.
+    """
+    steps: list = [("one short text", lambda: engine.model(["a"]))]
+    if engine.task == "translation" and lengths:
+        model = engine.shared or engine.model
+        title = f"translations of up to {lengths[-1]} tokens"
+        steps.append((title, lambda: model.warm_up(lengths)))
+        for name, options in _rare_kinds(engine).items():
+            for length in lengths[:RARE]:
+                step = functools.partial(engine.single.warm_up, [length], **options)
+                steps.append((f"{name} of up to {length} tokens", step))
+    for number, (title, step) in enumerate(steps, 1):
+        if engine.is_closed:
+            return
+        progress(f"warming up, {number} of {len(steps)}: {title}")
+        step()
+
+
+def _rare_kinds(engine):
+    """Returns the options of the rarer kinds of answers."""
+    description = engine.describe()
+    kinds = {"alternatives": engine.options(True, False)}
+    if description["attention"]:
+        kinds["attention"] = engine.options(True, True)
+    if description["streams"]:
+        kinds["streams"] = GREEDY
+    return kinds
