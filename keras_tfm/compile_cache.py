@@ -3,13 +3,19 @@
 It imports no backend, since these read the variables when they are imported.
 """
 
+import contextlib
 import hashlib
 import os
 import pathlib
 import platform
+import re
+import shutil
 
 VARIABLE = "KERAS_TFM_COMPILED"
 TENSORFLOW_OPTION = "tf_xla_persistent_cache_directory"
+TENSORFLOW_FILES = "xla_compile_cache__*"
+# TensorFlow raises an error when the disk is full; a server keeps 66 MB.
+MIN_FREE_BYTES = 500_000_000
 
 
 def folder() -> pathlib.Path | None:
@@ -19,7 +25,8 @@ def folder() -> pathlib.Path | None:
     default is `keras_tfm/compiled` in the folder of Keras.
 
     Returns:
-        None if the variable is empty, or if the folder cannot be written.
+        None if the variable is empty, if the folder cannot be written, or if
+        its disk is almost full.
 
     Example:
         ```python
@@ -41,6 +48,8 @@ def folder() -> pathlib.Path | None:
     try:
         path = pathlib.Path(name).expanduser() / processor()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if shutil.disk_usage(path).free < MIN_FREE_BYTES:
+            return None
     except (OSError, RuntimeError):  # RuntimeError: there is no home
         return None
     return path if os.access(path, os.W_OK | os.X_OK) else None
@@ -80,3 +89,31 @@ def variables(path: str | os.PathLike) -> dict[str, str]:
         # Quotes, since spaces separate flags.
         flags = f'{flags} --{TENSORFLOW_OPTION}="{path}"'.strip()
     return new | {"TF_XLA_FLAGS": flags}
+
+
+def discard() -> bool:
+    """Deletes the functions that TensorFlow has kept.
+
+    TensorFlow raises an error if it cannot read or write such a file. JAX then
+    compiles without it.
+
+    Returns:
+        False if TensorFlow keeps none: its variable names no folder.
+
+    Example:
+        ```python
+        from keras_tfm import compile_cache
+
+        print(compile_cache.discard())  # False
+        ```
+    """
+    flags = os.environ.get("TF_XLA_FLAGS", "")
+    match = re.search(rf'--{TENSORFLOW_OPTION}=(?:"([^"]*)"|(\S+))', flags)
+    if match is None:
+        return False
+    folder = pathlib.Path(match[1] or match[2] or ".")
+    with contextlib.suppress(OSError):
+        for file in folder.glob(TENSORFLOW_FILES):
+            with contextlib.suppress(OSError):  # another process has deleted it
+                file.unlink()
+    return True

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -58,6 +59,75 @@ def test_variables_of_the_user_stay(monkeypatch):
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_persistent_cache_directory=mine")
     flags = compile_cache.variables("ours")["TF_XLA_FLAGS"]
     assert flags == "--tf_xla_persistent_cache_directory=mine"
+
+
+def test_an_almost_full_disk_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setenv(compile_cache.VARIABLE, str(tmp_path))
+    assert compile_cache.folder() is not None
+    usage = shutil.disk_usage(tmp_path)._replace(free=100_000_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    assert compile_cache.folder() is None
+
+
+def test_only_files_of_tensorflow_are_discarded(tmp_path, monkeypatch):
+    assert not compile_cache.discard()
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    names = ["xla_compile_cache__1__2__XLA_CPU_JIT.pb", "mine"]
+    for name in names:
+        (folder / name).touch()
+    monkeypatch.setenv("TF_XLA_FLAGS", compile_cache.variables(folder)["TF_XLA_FLAGS"])
+    assert compile_cache.discard()
+    assert [path.name for path in folder.iterdir()] == ["mine"]
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_persistent_cache_directory=none/x")
+    assert compile_cache.discard()
+
+
+PROGRAM = """
+import keras
+from keras_tfm import runtime
+
+layer = keras.layers.Dense(2, kernel_initializer="ones")
+layer.build((None, 3))
+function = runtime.compiled(layer, layer)
+print(float(function(keras.ops.ones((1, 3)))[0, 0]))
+"""
+
+
+def run_program(folder, **options):
+    environment = {**os.environ, **compile_cache.variables(folder)}
+    environment |= {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-c", PROGRAM]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, **options
+    )
+
+
+@pytest.mark.backend("tensorflow")
+@pytest.mark.parametrize("size", [0, 1_000])
+def test_damaged_files_of_tensorflow_are_compiled_again(size, tmp_path):
+    assert run_program(tmp_path).stdout == "3.0\n"
+    files = [*tmp_path.iterdir()]
+    assert files
+    for path in files:
+        os.truncate(path, size)
+    process = run_program(tmp_path)
+    assert process.stdout == "3.0\n", process.stderr
+    assert "folder of compiled functions" in process.stderr
+    process = run_program(tmp_path)
+    assert process.stdout == "3.0\n"
+    assert "folder of compiled functions" not in process.stderr
+
+
+@pytest.mark.backend("tensorflow")
+def test_the_error_of_a_full_disk_names_the_folder(tmp_path):
+    resource = pytest.importorskip("resource")
+
+    def limit_files():  # as a full disk
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, 1_000))
+
+    process = run_program(tmp_path, preexec_fn=limit_files)
+    assert "OSError: TensorFlow cannot write to its folder of" in process.stderr
 
 
 @pytest.mark.backend("tensorflow", "jax")

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "training": {"types", "file_reading"},
     "plot": set(),
     "models": {"types", "layers"},
-    "runtime": {"types", "decode"},
+    "runtime": {"types", "decode", "compile_cache"},
     "text": {"types", "file_reading", "layers", "models"},
     "zoo": {"types", "file_reading", "decode", "layers", "models", "text"},
     "engines": {"decode", "models", "runtime", "zoo"},

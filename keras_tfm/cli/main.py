@@ -56,6 +56,13 @@ def main(arguments: list[str] | None = None) -> int:
         status = INTERRUPTED
     except BrokenPipeError:
         status = BROKEN_PIPE
+    except MemoryError as error:
+        print(
+            f"keras-tfm: The memory is not sufficient ({error or 'MemoryError'}). Stop "
+            "other processes, or raise the limit, such as `ulimit -v`.",
+            file=sys.stderr,
+        )
+        status = 1
     except ERRORS as error:
         print(f"keras-tfm: {error}", file=sys.stderr)
         status = 1

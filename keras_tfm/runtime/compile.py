@@ -15,6 +15,8 @@ from typing import Any
 
 import keras
 
+from keras_tfm import compile_cache
+
 FALLBACKS = {
     "capture": "Decoding calls the layers at every step, which is slower.",
     "bfloat16": "Decoding multiplies in float32.",
@@ -183,6 +185,7 @@ def _compiled_by_tensorflow(function, weights, jit_compile):
     import tensorflow as tf
 
     by_shapes, traced_variables, lock = {}, [], threading.Lock()
+    successful = set()
 
     def call(*arguments):
         # TensorFlow warns where one function is traced for many shapes.
@@ -191,12 +194,40 @@ def _compiled_by_tensorflow(function, weights, jit_compile):
         variables = weights.variables
         if [*map(id, variables)] != [*map(id, traced_variables)]:
             by_shapes.clear()
+            successful.clear()
             traced_variables[:] = variables
         if shapes not in by_shapes:
             with lock:  # two threads would compile the same
                 if shapes not in by_shapes:
                     by_shapes[shapes] = trace(arguments)
-        return by_shapes[shapes](*arguments)
+        try:
+            result = by_shapes[shapes](*arguments)
+        except tf.errors.OpError as error:
+            if shapes in successful or not jit_compile or not compile_cache.discard():
+                raise
+            result = call_again(shapes, arguments, error)
+        successful.add(shapes)
+        return result
+
+    def call_again(shapes, arguments, error):
+        """Compiles and calls without the files that TensorFlow kept on disk."""
+        warnings.warn(
+            "TensorFlow cannot use its folder of compiled functions, whose files are "
+            f"deleted: {error.message:.300}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        by_shapes[shapes] = trace(arguments)
+        try:
+            return by_shapes[shapes](*arguments)
+        except tf.errors.OpError as error:
+            if "/xla_compile_cache__" not in error.message:
+                raise
+            raise OSError(
+                "TensorFlow cannot write to its folder of compiled functions: "
+                f"{error.message:.300}. Make room for it, or set KERAS_TFM_COMPILED= "
+                "to keep none."
+            ) from error
 
     def trace(arguments):
         specs = keras.tree.map_structure(
