@@ -227,7 +227,8 @@ def read_ids(file: pathlib.Path) -> dict[str, int]:
         dict from tokens to ids; empty where the file does not exist.
 
     Raises:
-        ValueError: the file is not JSON, or an id is no integer.
+        ValueError: the file is not JSON, an id is no integer, or two tokens
+            have the same id.
 
     Example:
         ```python
@@ -240,4 +241,11 @@ def read_ids(file: pathlib.Path) -> dict[str, int]:
     ids = Config(read_json(file), file)
     for token in ids:
         ids.integer(token)
+    by_id = {number: token for token, number in ids.items()}
+    for token, number in ids.items():
+        if by_id[number] != token:
+            raise ValueError(
+                f"{file} must give each token an id of its own; got {number} for "
+                f"{token!r:.60} and {by_id[number]!r:.60}. Download it again."
+            )
     return dict(ids)
