@@ -58,8 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
         status = BROKEN_PIPE
     except MemoryError as error:
         print(
-            f"keras-tfm: The memory is not sufficient ({error or 'MemoryError'}). Stop "
-            "other processes, or raise the limit, such as `ulimit -v`.",
+            f"keras-tfm: there is too little memory. {error}".rstrip(),
+            "Stop other processes, or raise the limit, such as `ulimit -v`.",
             file=sys.stderr,
         )
         status = 1

@@ -1,6 +1,7 @@
 """Commands: outputs line by line, errors with a status, interrupted jobs."""
 
 import gzip
+import importlib
 import json
 import os
 import re
@@ -494,6 +495,18 @@ def test_a_process_ends_without_a_traceback(reason, status, folder):
             process.send_signal(signal.SIGINT)
         assert process.wait(timeout=120) == status
         assert b"Traceback" not in process.stderr.read()
+
+
+@torch_only
+def test_too_little_memory_is_an_error(monkeypatch, capfd):
+    def run(arguments):
+        raise MemoryError("Unable to allocate 9 GiB.")
+
+    module = importlib.import_module("keras_tfm.cli.main")
+    monkeypatch.setattr(module, "_run", run)
+    assert module.main(["translate"]) == 1
+    error = capfd.readouterr().err
+    assert error.startswith("keras-tfm: there is too little memory. Unable to")
 
 
 @torch_only

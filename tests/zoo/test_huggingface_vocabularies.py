@@ -36,6 +36,17 @@ def test_a_model_with_target_tags_needs_only_the_target_language(tmp_path):
 
 
 @pytest.mark.backend("torch")
+def test_two_tokens_with_the_same_id_are_rejected(tmp_path):
+    write_marian(tmp_path)
+    file = tmp_path / "vocab.json"
+    ids = json.loads(file.read_text(encoding="utf-8"))
+    first, second = [*ids][8:10]
+    file.write_text(json.dumps(ids | {second: ids[first]}), encoding="utf-8")
+    with pytest.raises(ValueError, match=r"vocab\.json must give each token an id"):
+        zoo.from_hugging_face(tmp_path)
+
+
+@pytest.mark.backend("torch")
 def test_mbart_needs_a_start_token(tmp_path):
     write_many(tmp_path, "mBART")
     for name in ("config.json", "generation_config.json"):
