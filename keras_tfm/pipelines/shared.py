@@ -108,9 +108,10 @@ class SharedTranslator:
         )
 
     def prepare(self) -> None:
-        """Compiles what it needs to translate, slowly until `warm_up` has ended.
+        """Compiles what is needed to translate.
 
-        See `ContinuousDecoder.prepare`.
+        Translating is slower until `warm_up` has ended, see
+        `ContinuousDecoder.prepare`.
         """
         self._decoder.prepare()
 
