@@ -41,6 +41,8 @@ class Flags(report.Flags):
     """First lengths of the second and further ranges, in words of a source."""
     min_sentences: int = 20
     """Sentences that a range must have to be scored."""
+    picture: str = ""
+    """File for a picture of the scores by length; empty: none."""
 
 
 class Run(NamedTuple):
@@ -131,6 +133,32 @@ def length_rows(runs: list[Run], flags: Flags) -> list[list[Any]]:
     return rows
 
 
+def draw(runs: list[Run], rows: list[list[Any]], title: str) -> Any:
+    """Draws BLEU and its interval by length; returns the figure.
+
+    Args:
+        runs: list of `Run`.
+        rows: from `length_rows`.
+        title: str.
+    """
+    from keras_tfm.plot import figures
+
+    ax = figures.axes(None, 5.0, 3.4)
+    for number, run in enumerate(runs):
+        scores, widths = zip(*(row[2 + 2 * number :][:2] for row in rows), strict=True)
+        places = [
+            place + 0.12 * (number - (len(runs) - 1) / 2) for place in range(len(rows))
+        ]
+        style = {"color": figures.COLORS[number], "marker": figures.MARKERS[number]}
+        style |= {"label": run.name, "linewidth": 1.4, "elinewidth": 0.9}
+        ax.errorbar(places, scores, yerr=widths, markersize=4, **style)
+    ax.set_xticks(range(len(rows)), [row[0] for row in rows])
+    figures.style_axes(ax, grid="y")
+    ax.legend(frameon=False, fontsize=8, labelcolor=figures.INK)
+    figures.set_labels(ax, title, "words of the source", "BLEU")
+    return ax.figure
+
+
 def main(flags: Flags) -> None:
     """Prints both tables."""
     runs = read_all(flags.runs)
@@ -138,12 +166,15 @@ def main(flags: Flags) -> None:
     columns = [Column("source, words"), Column("sentences", format=",d")]
     for run in runs:
         columns += [Column(f"{run.name}, BLEU", format=".2f"), INTERVAL]
+    rows = length_rows(runs, flags)
     report.report(
         "quality_by_length",
         flags,
         report.Table(RUN_COLUMNS, map(run_row, runs), f"{corpus}, runs"),
-        report.Table(columns, length_rows(runs, flags), f"{corpus}, by source length"),
+        report.Table(columns, rows, f"{corpus}, by source length"),
     )
+    if flags.picture:
+        draw(runs, rows, corpus).savefig(flags.picture, dpi=150)
 
 
 if __name__ == "__main__":

@@ -218,9 +218,14 @@ def test_bleu_of_each_range_of_lengths_is_that_of_its_sentences(tmp_path):
     file = tmp_path / "result.json"
     quality_by_length.main(
         quality_by_length.Flags(
-            runs=folders, lengths=(4, 9), min_sentences=2, json=str(file)
+            runs=folders,
+            lengths=(4, 9),
+            min_sentences=2,
+            json=str(file),
+            picture=str(tmp_path / "scores.png"),
         )
     )
+    assert (tmp_path / "scores.png").read_bytes().startswith(b"\x89PNG")
     runs, lengths = json.loads(file.read_text("utf-8"))["tables"]
     assert runs["title"] == "pairs, runs"
     assert runs["rows"][0] == ["first", 1000, 2.0, 3e12, 4.0, 50.0, 5.0]
