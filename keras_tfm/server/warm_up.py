@@ -40,7 +40,7 @@ def warm_up(
         engine: `Engine`.
         lengths: ints >= 1, in tokens, ascending. If empty, only what one short
             text needs.
-        progress: function that gets a message before each step.
+        progress: function that gets a message before each step, and at the end.
     """
     steps: list = [("one short text", lambda: engine.model(["a"]))]
     if engine.task == "translation" and lengths:
@@ -56,6 +56,7 @@ def warm_up(
             return
         progress(f"warming up, {number} of {len(steps)}: {title}")
         step()
+    progress("warm")
 
 
 def _rare_kinds(engine):
