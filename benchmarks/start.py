@@ -88,9 +88,9 @@ def measure(flags: Flags, backend: str, folder: str) -> list[float]:
             return time.perf_counter() - start, sum(family.cpu_times()[:2])
 
         address = process.stdout.readline().split(" at ")[1].strip()
-        accepts, asked = times(), time.perf_counter()
+        accepts, request_start = times(), time.perf_counter()
         httpx.post(f"{address}/translate", json={"text": flags.text}, timeout=60)
-        answer = time.perf_counter() - asked
+        answer = time.perf_counter() - request_start
         for line in process.stderr:
             if line.endswith(": warm\n"):
                 return [*accepts, answer, *times()]

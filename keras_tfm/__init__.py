@@ -58,9 +58,9 @@ def __dir__():
 
 
 def _is_command():
-    """Returns whether this process is `keras-tfm`, or `-m keras_tfm.cli`."""
+    """Returns whether this process is `keras-tfm`, or `-m keras_tfm`."""
     program = sys.argv[0] if sys.argv else ""
-    is_module = program == "-m" and "keras_tfm.cli" in sys.orig_argv
+    is_module = program == "-m" and "keras_tfm" in sys.orig_argv
     return is_module or pathlib.PurePath(program).stem == "keras-tfm"
 
 

@@ -136,7 +136,7 @@ def test_the_next_process_finds_what_the_first_has_compiled(tmp_path):
     environment = {**os.environ, compile_cache.VARIABLE: str(folder)}
     environment |= {"KERAS_BACKEND": keras.backend.backend()}
     environment |= {"TF_CPP_MIN_LOG_LEVEL": "3"}  # as the command sets it
-    command = [sys.executable, "-m", "keras_tfm.cli", "translate", "en-de"]
+    command = [sys.executable, "-m", "keras_tfm", "translate", "en-de"]
     outputs, files = [], []
     for _ in range(2):
         process = subprocess.run(

@@ -33,6 +33,7 @@ MAY_IMPORT["export"] = BELOW | {"pipelines"}
 MAY_IMPORT["server"] = BELOW | {"pipelines", "export"}
 MAY_IMPORT["recipes"] = BELOW | {"pipelines", "export"}
 MAY_IMPORT["cli"] = BELOW | {"pipelines", "export", "server", "recipes"}
+MAY_IMPORT["__main__"] = {"cli"}
 MAY_IMPORT[""] = set(MAY_IMPORT)  # keras_tfm itself, which loads them on demand
 # Methods that a user of Keras looks for on a model; they call packages above
 # their own, which they import when they are called.

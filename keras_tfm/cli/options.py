@@ -339,12 +339,9 @@ class Serve(Cluster, Speed, Languages):
     batch_size: int = Limits.batch_size
     """Maximum number of texts that are decoded at once; 1 disables batching."""
     warm_up: tuple[int, ...] = (32, 64, 128)
-    """Source lengths, in tokens, to compile for. Empty: each is compiled while
-    its first request waits."""
+    """Source lengths, in tokens, to compile for. Empty: each when it arrives."""
     compile_first: bool = False
-    """Compile for them before requests are accepted, as always with --cluster.
-    Default: requests are accepted after some seconds; compiling goes on, and
-    answers take longer until it is done."""
+    """Compile before requests are accepted, as with --cluster; else meanwhile."""
 
     def run(self) -> int:
         """Says what is loaded, since Keras takes seconds, and serves."""

@@ -253,10 +253,8 @@ class ContinuousDecoder:
         if future.is_unwanted:  # the client has gone
             future.set_exception(concurrent.futures.CancelledError())
         else:
-            resolve(future, self.decoder, [row], self._prefix(row))
-
-    def _prefix(self, row):
-        return [self.target_prefix] if self.target_prefix and row else None
+            prefix = [self.target_prefix] if self.target_prefix and row else None
+            resolve(future, self.decoder, [row], prefix)
 
     def _work(self, batches):
         """Takes chunks of steps until the decoder is closed and all is done."""

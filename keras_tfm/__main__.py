@@ -1,4 +1,4 @@
-"""Runs the command: `python -m keras_tfm.cli` is `keras-tfm`."""
+"""Runs the command: `python -m keras_tfm` is `keras-tfm`."""
 
 import sys
 
