@@ -339,9 +339,9 @@ class Serve(Cluster, Speed, Languages):
     batch_size: int = Limits.batch_size
     """Maximum number of texts that are decoded at once; 1 disables batching."""
     warm_up: tuple[int, ...] = (32, 64, 128)
-    """Source lengths, in tokens, to compile for. Empty: each when it arrives."""
+    """Source lengths to compile for, in tokens. Empty: each when it comes."""
     compile_first: bool = False
-    """Compile before requests are accepted, as with --cluster; else meanwhile."""
+    """Compile before, not while requests are accepted; always with --cluster."""
 
     def run(self) -> int:
         """Says what is loaded, since Keras takes seconds, and serves."""
