@@ -341,7 +341,7 @@ class Serve(Cluster, Speed, Languages):
     warm_up: tuple[int, ...] = (32, 64, 128)
     """Source lengths to compile for, in tokens. Empty: each when it comes."""
     compile_first: bool = False
-    """Compile before requests are accepted, as with --cluster. Default: after."""
+    """Compile before requests are accepted, as with --cluster; else after."""
 
     def run(self) -> int:
         """Says what is loaded, since Keras takes seconds, and serves."""
