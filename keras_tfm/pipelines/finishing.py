@@ -294,7 +294,10 @@ def _decode_variants(translator, finished, decoder, check_time):
 
 
 def warm_up(
-    translator: "Translator", lengths: Sequence[int], options: Mapping[str, Any]
+    translator: "Translator",
+    lengths: Sequence[int],
+    options: Mapping[str, Any],
+    check: Callable[[], None],
 ) -> None:
     """Compiles the functions of `decode_again`, if text steps may need it.
 
@@ -302,6 +305,7 @@ def warm_up(
         translator: `Translator`.
         lengths: ints >= 1, in source tokens, with prefix and suffix.
         options: dict of changed options.
+        check: see `Decoder.warm_up`.
     """
     config = translator.config
     if config.has_steps and not translator.decoder.options.samples:
@@ -310,6 +314,7 @@ def warm_up(
             config.batch_tokens,
             config.batch_size,
             config.target_prefix,
+            check,
         )
 
 

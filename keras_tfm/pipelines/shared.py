@@ -1,7 +1,7 @@
 """A translator that many requests share."""
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from keras_tfm.pipelines.finishing import time_check, warm_up
 from keras_tfm.pipelines.translation import Translation
@@ -115,7 +115,11 @@ class SharedTranslator:
         """
         self._decoder.prepare()
 
-    def warm_up(self, lengths: Sequence[int] = SOURCE_BUCKETS[:-1]) -> None:
+    def warm_up(
+        self,
+        lengths: Sequence[int] = SOURCE_BUCKETS[:-1],
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         """Compiles the functions that texts of some lengths need.
 
         It may run in a thread while texts are translated, and ends early when
@@ -125,11 +129,12 @@ class SharedTranslator:
             lengths: ints >= 1, in source tokens, with prefix and suffix,
                 ascending. Functions that decode a faulty segment again are
                 compiled for the first two lengths only.
+            check: see `Decoder.warm_up`.
         """
         self._decoder.warm_up(lengths)
         for length in lengths[:SECOND_PASS]:
             if not self._decoder.is_closed:
-                warm_up(self.translator, [length], {})
+                warm_up(self.translator, [length], {}, check)
 
     def close(self) -> None:
         """Rejects further texts, and waits for those that are being decoded."""

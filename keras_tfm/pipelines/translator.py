@@ -243,7 +243,12 @@ class Translator(BaseTranslator):
         """
         return score_pairs(self, pairs)
 
-    def warm_up(self, lengths: Sequence[int] = (16, 32), **options: Any) -> None:
+    def warm_up(
+        self,
+        lengths: Sequence[int] = (16, 32),
+        check: Callable[[], None] = lambda: None,
+        **options: Any,
+    ) -> None:
         """Compiles functions for some lengths, see `Decoder.warm_up`.
 
         This includes functions that decode a segment again if its translation
@@ -251,6 +256,7 @@ class Translator(BaseTranslator):
 
         Args:
             lengths: ints >= 1, in source tokens, with prefix and suffix.
+            check: see `Decoder.warm_up`.
             **options: see `translate`.
         """
         config = self.config
@@ -259,8 +265,9 @@ class Translator(BaseTranslator):
             config.batch_tokens,
             config.batch_size,
             config.target_prefix,
+            check,
         )
-        warm_up(self, lengths, options)
+        warm_up(self, lengths, options, check)
 
     def replace(self, **changes: Any) -> "Translator":
         """Returns a translator of the same model with some arguments changed.

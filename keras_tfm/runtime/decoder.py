@@ -1,7 +1,7 @@
 """Decodes source ids with a model: a batch, many sources, or token by token."""
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -196,6 +196,7 @@ class Decoder:
         batch_tokens: int = 2048,
         batch_size: int = 64,
         target_prefix: Sequence[int] = (),
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Compiles the functions for sources of some lengths in `bulk`.
 
@@ -206,8 +207,10 @@ class Decoder:
             lengths: ints >= 1, in source tokens.
             batch_tokens, batch_size: as in `bulk`.
             target_prefix: ints that every hypothesis begins with.
+            check: function that is called before each function is compiled. It
+                may raise, to end this.
         """
-        self._offline.warm_up(lengths, batch_tokens, batch_size, target_prefix)
+        self._offline.warm_up(lengths, batch_tokens, batch_size, target_prefix, check)
 
     def stream(
         self, source_ids: Any, target_prefix: Sequence | None = None

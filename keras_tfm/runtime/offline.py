@@ -2,7 +2,7 @@
 
 import collections
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -76,12 +76,14 @@ class OfflineDecoding:
         batch_tokens: int,
         batch_size: int,
         target_prefix: Sequence[int] = (),
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Compiles functions; arguments are those of `Decoder.warm_up`."""
         search, end_id = self.search, self.search.options.end_id
         for bucket in sorted({search.buckets.source_bucket(n) for n in lengths}):
             sizes, state = batch_sizes(bucket, batch_tokens, batch_size), None
             for size in sizes:
+                check()
                 source_ids = np.full((size, bucket), end_id, "int32")
                 prefix = [target_prefix] * size if len(target_prefix) else None
                 state = search.start(*search.batch_inputs(source_ids, prefix))
@@ -90,6 +92,7 @@ class OfflineDecoding:
             for size in sizes:
                 state, capacity = take_rows([first_state], [np.arange(size)]), 0
                 while capacity < last:
+                    check()
                     # A new tensor, since JAX may have overwritten the old one.
                     step = ops.convert_to_tensor(capacity, "int32")
                     state, _ = search.advance(state._replace(step=step), 1)

@@ -4,6 +4,7 @@ After the first, which takes seconds, it answers any text. After the second,
 which takes minutes where nothing is cached, no usual text waits.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 
@@ -11,6 +12,10 @@ from keras_tfm.pipelines.translator import GREEDY
 from keras_tfm.server.engine import WARM_UP, Engine
 
 RARE = 2  # lengths for which rare kinds of answers are compiled
+
+
+class _Closed(Exception):
+    """The engine was closed."""
 
 
 def prepare(engine: Engine) -> None:
@@ -32,31 +37,40 @@ def warm_up(
 ) -> None:
     """Compiles what texts of some lengths need, so that no request waits.
 
-    It may run in a thread while the engine answers, and ends early when the
-    engine is closed. n-best lists, attention and streams, which are rarer, are
-    compiled for the first two lengths.
+    It may run in a thread while the engine answers. When the engine is closed,
+    it ends after the function that is being compiled. n-best lists, attention
+    and streams, which are rarer, are compiled for the first two lengths.
 
     Args:
         engine: `Engine`.
         lengths: ints >= 1, in tokens, ascending. If empty, only what one short
-            text needs.
+            text needs; the rest is compiled when a text needs it.
         progress: function that gets a message before each step, and at the end.
     """
+
+    def check():
+        if engine.is_closed:
+            raise _Closed
+
     steps: list = [("one short text", lambda: engine.model(["a"]))]
+    if engine.shared is not None and not lengths:
+        engine.shared.warm_up([])  # allows what `prepare` left out, compiles none
     if engine.task == "translation" and lengths:
         model = engine.shared or engine.model
         title = f"translations of up to {lengths[-1]} tokens"
-        steps.append((title, lambda: model.warm_up(lengths)))
+        steps.append((title, lambda: model.warm_up(lengths, check=check)))
         for name, options in _rare_kinds(engine).items():
             for length in lengths[:RARE]:
-                step = functools.partial(engine.single.warm_up, [length], **options)
+                step = functools.partial(
+                    engine.single.warm_up, [length], check=check, **options
+                )
                 steps.append((f"{name} of up to {length} tokens", step))
-    for number, (title, step) in enumerate(steps, 1):
-        if engine.is_closed:
-            return
-        progress(f"warming up, {number} of {len(steps)}: {title}")
-        step()
-    progress("warm")
+    with contextlib.suppress(_Closed):
+        for number, (title, step) in enumerate(steps, 1):
+            check()
+            progress(f"warming up, {number} of {len(steps)}: {title}")
+            step()
+        progress("warm")
 
 
 def _rare_kinds(engine):

@@ -17,6 +17,7 @@ from keras_tfm.pipelines import (
     finishing,
     pivoting,
 )
+from keras_tfm.runtime.compiled_search import CompiledSearch
 from keras_tfm.server.engine import Engine, Job
 from keras_tfm.server.errors import FULL
 from keras_tfm.server.limits import PAGE
@@ -135,6 +136,20 @@ def test_a_prepared_engine_answers_without_compiling(folder, monkeypatch):
     )
 
 
+def test_without_lengths_functions_are_compiled_when_a_text_needs_them(
+    folder, monkeypatch
+):
+    """Else all texts would be padded to the largest bucket for ever."""
+    engine = Engine(folder)
+    prepare(engine)
+    compilations = count_compilations(monkeypatch)
+    warm_up(engine, ())
+    compilations.clear()
+    [answer] = asyncio.run(engine.share(Job(["a house"])))
+    assert compilations
+    assert answer["hypotheses"][0]["text"] == engine.model("a house")
+
+
 def test_a_warm_up_that_fails_or_is_closed_ends(folder, monkeypatch, caplog):
     engine, messages = Engine(folder), []
     client = LocalClient(engine, 4, 9, progress=messages.append)
@@ -144,6 +159,28 @@ def test_a_warm_up_that_fails_or_is_closed_ends(folder, monkeypatch, caplog):
     client.close()
     asyncio.run(client.warm_up((8,)))
     assert len(messages) == 2
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_warm_up_compiles_no_further_function_once_it_is_closed(
+    folder, monkeypatch, is_shared
+):
+    """The end of the server waits for it."""
+    engine = Engine(folder)
+    if not is_shared:  # as of a pivot
+        engine.shared.close()
+        engine.shared = None
+    advance, messages, calls = CompiledSearch.advance, [], []
+
+    def advance_and_close(*arguments):
+        if len(messages) >= 2:  # the first step takes little time
+            calls.append(arguments)
+            engine.close()
+        return advance(*arguments)
+
+    monkeypatch.setattr(CompiledSearch, "advance", advance_and_close)
+    warm_up(engine, (8, 16), progress=messages.append)
+    assert len(calls) == 1
 
 
 def test_a_warm_translator_decodes_again_without_compiling(translator, monkeypatch):
