@@ -1,7 +1,6 @@
 """Translates through a third language, and from detected languages."""
 
 import copy
-import functools
 import importlib.util
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -226,7 +225,7 @@ class AutoTranslator(BaseTranslator):
         self.target = target
         self._identifier = language_identifier([*self.sources, target])
         # Routes share presets; each is loaded when a text first needs it.
-        self._load = functools.cache(
+        self._load = pretrained.loading_once(
             lambda name: Translator.from_preset(name, **changes)
         )
 
@@ -314,8 +313,9 @@ class AutoTranslator(BaseTranslator):
 
     def warm_up(self, lengths: Sequence[int] = (16, 32), **options: Any) -> None:
         """Compiles functions of all translators, see `Translator.warm_up`."""
-        names = {name for code in self.sources for name in self._routes[code]}
-        for name in sorted(names):
+        for name in sorted(
+            {name for code in self.sources for name in self._routes[code]}
+        ):
             self._load(name).warm_up(lengths, **options)
 
     def replace(self, **changes: Any) -> "AutoTranslator":
@@ -325,7 +325,9 @@ class AutoTranslator(BaseTranslator):
             **changes: see `Translator.replace`.
         """
         result, load = copy.copy(self), self._load
-        result._load = functools.cache(lambda name: load(name).replace(**changes))
+        result._load = pretrained.loading_once(
+            lambda name: load(name).replace(**changes)
+        )
         return result
 
 

@@ -1,8 +1,11 @@
 """Finds models by name: presets, packages, hub repositories and folders."""
 
 import difflib
+import functools
 import os
 import pathlib
+import threading
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -310,3 +313,18 @@ def _preset(name, folder, description):
         description["scores"],
         folder / "README.md",
     )
+
+
+def loading_once(load: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Returns a function that loads each name once, for all threads.
+
+    Args:
+        load: function of a name.
+    """
+    lock, cached = threading.Lock(), functools.cache(load)
+
+    def locked(name):
+        with lock:  # the cache alone would let several threads load
+            return cached(name)
+
+    return locked

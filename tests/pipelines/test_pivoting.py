@@ -1,6 +1,8 @@
 """Two translators as one: names, scores, alignments, detected languages."""
 
+import concurrent.futures
 import sys
+import time
 
 import pytest
 
@@ -131,6 +133,22 @@ def test_texts_are_translated_from_their_languages(pivot):
     greedy = translator.replace(beam_size=1).translator("de").second
     assert greedy.model is translator.translator("en").model
     assert greedy.decoder.options.beam_size == 1
+
+
+def test_threads_that_ask_at_once_load_a_translator_once(monkeypatch):
+    pytest.importorskip("py3langid")
+    loaded = []
+
+    def from_preset(name, **changes):
+        loaded.append(name)
+        time.sleep(0.2)  # the other thread asks meanwhile
+        return object()
+
+    monkeypatch.setattr(Translator, "from_preset", from_preset)
+    translator = AutoTranslator("de", ["en"])
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(translator.translator, ["en", "en"])
+    assert first is second and loaded == ["en-de"]
 
 
 def test_any_name_of_a_translator_is_checked_and_loaded():

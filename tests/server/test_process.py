@@ -144,6 +144,17 @@ def test_requests_are_accepted_before_the_server_is_warm(folder, flags, warms_up
         stop(process)
 
 
+def test_a_second_signal_logs_no_error(folder):
+    _, process = start(folder)
+    try:
+        for number in (signal.SIGHUP, signal.SIGINT):
+            process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0 and "Traceback" not in errors, errors
+    finally:
+        stop(process)
+
+
 def is_running(process, seconds=60):
     """Returns whether a process still runs after some seconds."""
     import psutil
