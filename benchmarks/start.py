@@ -39,7 +39,6 @@ ROWS = {
     "jax, compiled before": "jax",
     "torch": "torch",
 }
-SERVE = "import sys; from keras_tfm.cli import main; sys.exit(main())"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +64,7 @@ def serving(flags: Flags, backend: str, folder: str) -> Iterator[subprocess.Pope
         The process, with pipes for its output.
     """
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVE, "serve", flags.model, "--port", "0"],
+        [sys.executable, "-m", "keras_tfm", "serve", flags.model, "--port", "0"],
         env={**os.environ, "KERAS_BACKEND": backend, "KERAS_TFM_COMPILED": folder},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
