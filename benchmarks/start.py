@@ -86,7 +86,10 @@ def measure(flags: Flags, backend: str, folder: str) -> list[float]:
         def times():
             return time.perf_counter() - start, sum(family.cpu_times()[:2])
 
-        address = process.stdout.readline().split(" at ")[1].strip()
+        line = process.stdout.readline()
+        if " at " not in line:
+            raise ChildProcessError(process.stderr.read())
+        address = line.split(" at ")[1].strip()
         accepts, request_start = times(), time.perf_counter()
         httpx.post(f"{address}/translate", json={"text": flags.text}, timeout=60)
         answer = time.perf_counter() - request_start

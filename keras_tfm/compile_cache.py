@@ -92,9 +92,9 @@ def variables(path: str | os.PathLike) -> dict[str, str]:
 
 
 def discard() -> bool:
-    """Deletes the functions that TensorFlow has kept.
+    """Deletes TensorFlow's files of compiled functions.
 
-    TensorFlow raises an error if it cannot read or write such a file. JAX then
+    TensorFlow raises an error if it cannot read or write such a file. JAX
     compiles without it.
 
     Returns:
@@ -109,11 +109,10 @@ def discard() -> bool:
     """
     flags = os.environ.get("TF_XLA_FLAGS", "")
     match = re.search(rf'--{TENSORFLOW_OPTION}=(?:"([^"]*)"|(\S+))', flags)
-    if match is None:
+    if match is None or not (match[1] or match[2]):
         return False
-    folder = pathlib.Path(match[1] or match[2] or ".")
     with contextlib.suppress(OSError):
-        for file in folder.glob(TENSORFLOW_FILES):
+        for file in pathlib.Path(match[1] or match[2]).glob(TENSORFLOW_FILES):
             with contextlib.suppress(OSError):  # another process has deleted it
                 file.unlink()
     return True

@@ -1,7 +1,6 @@
 """Finds models by name: presets, packages, hub repositories and folders."""
 
 import difflib
-import functools
 import os
 import pathlib
 import threading
@@ -321,10 +320,13 @@ def loading_once(load: Callable[[str], Any]) -> Callable[[str], Any]:
     Args:
         load: function of a name.
     """
-    lock, cached = threading.Lock(), functools.cache(load)
+    lock, loaded = threading.Lock(), {}
 
-    def locked(name):
-        with lock:  # the cache alone would let several threads load
-            return cached(name)
+    def load_once(name):
+        if name not in loaded:
+            with lock:
+                if name not in loaded:
+                    loaded[name] = load(name)
+        return loaded[name]
 
-    return locked
+    return load_once

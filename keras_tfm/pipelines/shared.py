@@ -108,7 +108,7 @@ class SharedTranslator:
         )
 
     def prepare(self) -> None:
-        """Compiles what is needed to translate.
+        """Compiles the functions that are needed to translate any text.
 
         Translating is slower until `warm_up` has ended, see
         `ContinuousDecoder.prepare`.
@@ -122,8 +122,7 @@ class SharedTranslator:
     ) -> None:
         """Compiles the functions that texts of some lengths need.
 
-        It may run in a thread while texts are translated, and ends early when
-        the translator is closed.
+        It may run in a thread while texts are translated.
 
         Args:
             lengths: ints >= 1, in source tokens, with prefix and suffix,
@@ -131,10 +130,8 @@ class SharedTranslator:
                 compiled for the first two lengths only.
             check: see `Decoder.warm_up`.
         """
-        self._decoder.warm_up(lengths)
-        for length in lengths[:SECOND_PASS]:
-            if not self._decoder.is_closed:
-                warm_up(self.translator, [length], {}, check)
+        self._decoder.warm_up(lengths, check)
+        warm_up(self.translator, lengths[:SECOND_PASS], {}, check)
 
     def close(self) -> None:
         """Rejects further texts, and waits for those that are being decoded."""

@@ -17,6 +17,7 @@ import keras
 
 from keras_tfm import compile_cache
 
+CACHE_FILE = "/xla_compile_cache__"  # in errors about TensorFlow's folder
 FALLBACKS = {
     "capture": "Decoding calls the layers at every step, which is slower.",
     "bfloat16": "Decoding multiplies in float32.",
@@ -203,7 +204,12 @@ def _compiled_by_tensorflow(function, weights, jit_compile):
         try:
             result = by_shapes[shapes](*arguments)
         except tf.errors.OpError as error:
-            if shapes in successful or not jit_compile or not compile_cache.discard():
+            # Memory, not the folder.
+            is_full = isinstance(error, tf.errors.ResourceExhaustedError)
+            is_full = is_full and CACHE_FILE not in error.message
+            if is_full or shapes in successful or not jit_compile:
+                raise
+            if not compile_cache.discard():
                 raise
             result = call_again(shapes, arguments, error)
         successful.add(shapes)
@@ -212,8 +218,8 @@ def _compiled_by_tensorflow(function, weights, jit_compile):
     def call_again(shapes, arguments, error):
         """Compiles and calls without the files that TensorFlow kept on disk."""
         warnings.warn(
-            "TensorFlow cannot use its folder of compiled functions, whose files are "
-            f"deleted: {error.message:.300}",
+            "TensorFlow cannot use its folder of compiled functions; the files in it "
+            f"are deleted: {error.message:.300}",
             RuntimeWarning,
             stacklevel=4,
         )
@@ -221,11 +227,11 @@ def _compiled_by_tensorflow(function, weights, jit_compile):
         try:
             return by_shapes[shapes](*arguments)
         except tf.errors.OpError as error:
-            if "/xla_compile_cache__" not in error.message:
+            if CACHE_FILE not in error.message:
                 raise
             raise OSError(
                 "TensorFlow cannot write to its folder of compiled functions: "
-                f"{error.message:.300}. Make room for it, or set KERAS_TFM_COMPILED= "
+                f"{error.message:.300}. Free disk space, or set KERAS_TFM_COMPILED= "
                 "to keep none."
             ) from error
 

@@ -6,7 +6,7 @@ See `scheduler` for why offline decoding has another policy.
 import concurrent.futures
 import functools
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from keras_tfm.decode import inputs
@@ -117,7 +117,7 @@ class ContinuousDecoder:
         take_step = functools.partial(self.search.strategy.take_step, model.step)
         self.get_take_step = captured(take_step, weights)
         self.functions = CompiledFunctions(weights, decoder.options.jit_compile)
-        self._changed, self.is_closed = threading.Condition(), False
+        self._changed, self._is_closed = threading.Condition(), False
         self._waiting = {bucket: RoundRobin() for bucket in self.buckets}
         self._batches = [
             [self._new_batch(bucket) for bucket in self.buckets] for _ in range(threads)
@@ -176,7 +176,7 @@ class ContinuousDecoder:
         fitting = (size for size in self.buckets if size >= len(row))
         bucket = next((size for size in fitting if size in self.sizes), None)
         with self._changed:
-            if self.is_closed:
+            if self._is_closed:
                 raise RuntimeError("The decoder is closed and accepts no more sources.")
             if row and bucket is not None:
                 self._waiting[bucket].append((row, future), group)
@@ -197,39 +197,42 @@ class ContinuousDecoder:
         self._alone.submit(self._decode_next_alone)
 
     def prepare(self) -> None:
-        """Compiles only the functions without which nothing could be decoded.
+        """Compiles the fewest functions that can decode any source.
 
-        Sources can then be submitted. They are padded to the largest bucket,
-        and every batch has all of its slots, so decoding is slower until
-        `warm_up` has compiled the other functions, which another thread may do.
+        Until `warm_up` ends, which may run in another thread, all sources are
+        padded to the largest bucket and every batch has all of its slots.
+        Decoding is slower then.
         """
         batch = self._new_batch(self.buckets[-1])
         self.sizes = {batch.bucket: batch.all_sizes.fewest}
-        batch.warm_up(batch.all_sizes.fewest)
+        batch.warm_up(batch.all_sizes.fewest, lambda: None)
 
-    def warm_up(self, lengths: Sequence[int] = SOURCE_BUCKETS[:-1]) -> None:
+    def warm_up(
+        self,
+        lengths: Sequence[int] = SOURCE_BUCKETS[:-1],
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         """Compiles the functions for sources up to some length.
-
-        It ends early when the decoder is closed.
 
         Args:
             lengths: ints >= 1, in source tokens; only the largest counts.
+            check: see `Decoder.warm_up`.
         """
         longest, previous = max(lengths, default=0), 0
         for bucket in self.buckets:
             batch = self._new_batch(bucket)
             if previous < longest:
                 if bucket not in self.sizes:
-                    batch.warm_up(batch.all_sizes.fewest)
+                    batch.warm_up(batch.all_sizes.fewest, check)
                     self.sizes[bucket] = batch.all_sizes.fewest
-                batch.warm_up(batch.all_sizes)
+                batch.warm_up(batch.all_sizes, check)
             self.sizes[bucket] = batch.all_sizes
             previous = bucket
 
     def close(self) -> None:
         """Accepts no more sources, and waits for those submitted."""
         with self._changed:
-            self.is_closed = True
+            self._is_closed = True
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
@@ -269,7 +272,7 @@ class ContinuousDecoder:
                 arrivals = [self._arrivals(batch) for batch in batches]
                 if any(arrivals) or any(batch.num_busy for batch in batches):
                     return arrivals
-                if self.is_closed:
+                if self._is_closed:
                     return None
                 self._changed.wait()
 

@@ -39,7 +39,7 @@ class Sizes(NamedTuple):
 
     @property
     def fewest(self) -> "Sizes":
-        """Those without which not every row could be decoded."""
+        """The smallest set of sizes that can decode every row."""
         return Sizes(self.slots[-1:], self.inserts[:1], self.read_lengths[-1:])
 
 
@@ -86,7 +86,7 @@ class SlotBatch:
 
     @property
     def sizes(self) -> Sizes:
-        """Those that rows may use now."""
+        """The sizes that rows may use now."""
         return self.owner.sizes.get(self.bucket, self.all_sizes)
 
     def decode_chunk(self, arrivals: Sequence[tuple]) -> None:
@@ -110,19 +110,18 @@ class SlotBatch:
                 if not row.future.done():
                     row.future.set_exception(error)
 
-    def warm_up(self, sizes: Sizes) -> None:
-        """Compiles functions by decoding dummy sources; ends when the decoder
-        is closed.
+    def warm_up(self, sizes: Sizes, check: Callable[[], None]) -> None:
+        """Compiles functions by decoding dummy sources.
 
         Args:
             sizes: `Sizes`.
+            check: see `Decoder.warm_up`.
         """
         end_id = self.search.options.end_id
         for num_slots in sizes.slots:
             for count in (n for n in sizes.inserts if n <= num_slots):
                 for read_length in sizes.read_lengths:
-                    if self.owner.is_closed:
-                        return
+                    check()
                     self.rows, self.state = [], None
                     self._resize(num_slots)
                     rows = [Row([end_id] * read_length, None, 1, 0)] * count

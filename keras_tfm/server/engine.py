@@ -116,7 +116,7 @@ class Engine:
         task: `"translation"` or `"classification"`.
         single: the model that answers rare kinds of jobs, text by text.
         shared: `SharedTranslator`, or None if the model has none.
-        is_closed: bool. No further answers are needed.
+        is_closed: bool. No further answers are needed; a warm-up ends.
 
     Raises:
         ValueError, FileNotFoundError: there is no such model, or it classifies

@@ -68,12 +68,17 @@ def run(
     async def serve_here(clients):
         try:
             await serve(clients)
-        finally:  # before asyncio waits for threads that compile
+        finally:  # asyncio waits for threads that compile
             for client in clients.values():
-                client.close()
+                client.engine.is_closed = True
 
     if workers == 1:
-        asyncio.run(serve_here(local.load(models, limits, queue_size, progress)))
+        clients = local.load(models, limits, queue_size, progress)
+        try:
+            asyncio.run(serve_here(clients))
+        finally:
+            for client in clients.values():
+                client.close()
         return
 
     async def serve_by_workers(compiled):

@@ -171,8 +171,10 @@ class Worker:
 
     async def warm_up(self, model: str, lengths: Sequence[int]) -> None:
         """Compiles functions of a model, see `LocalClient.warm_up`."""
-        with contextlib.suppress(Unavailable):  # it was lost
+        try:
             await self.ask("warm_up", model, lengths, weight=0)
+        except Exception as error:  # it was lost, or cannot load the model
+            _log.warning("A worker was not warmed up. %s", error)
 
     async def ask(self, method: str, *arguments: Any, weight: int = 1) -> Any:
         """Returns the answer of a method of `LocalClient` in the process.
@@ -207,7 +209,7 @@ class Worker:
         """Sends a request, and cancels it if its client leaves."""
         # Those of clients that have left stay there while a worker hangs.
         unread = self._process.stdin.transport.get_write_buffer_size()
-        if weight and unread > UNREAD_BYTES:  # others are not of clients
+        if weight and unread > UNREAD_BYTES:  # else not of a client
             raise Unavailable(FULL)
         number, replies = next(self._numbers), asyncio.Queue()
         self.num_asked += 1
@@ -244,8 +246,8 @@ class WorkerClient:
         self._places = Places(max_waiting)
 
     async def warm_up(self, lengths: Sequence[int]) -> None:
-        """Compiles functions in one worker after the other, since each finds
-        what those before it have compiled; see `LocalClient.warm_up`."""
+        """Warms up one worker after the other, so that the later ones find what
+        the first has compiled; see `LocalClient.warm_up`."""
         for worker in self.workers:
             await worker.warm_up(self.model, lengths)
 

@@ -434,19 +434,21 @@ def test_a_prepared_decoder_decodes_without_further_functions(transformer, monke
 
 
 @pytest.mark.backend("torch")
-def test_a_closed_decoder_is_not_warmed_up(transformer, monkeypatch):
+def test_a_check_ends_the_warm_up(transformer):
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
-    continuous, inserted = ContinuousDecoder(search, 4, 1, BUCKETS), []
-    insert = module.SlotBatch._insert
+    checks = []
 
-    def insert_and_close(batch, *arguments):
-        inserted.append(batch.bucket)
-        insert(batch, *arguments)
-        continuous.close()
+    def check():
+        checks.append(1)
+        if len(checks) == 3:
+            raise KeyError
 
-    monkeypatch.setattr(module.SlotBatch, "_insert", insert_and_close)
-    continuous.warm_up([12])
-    assert inserted == [6]
+    with ContinuousDecoder(search, 4, 1, BUCKETS) as continuous:
+        continuous.prepare()
+        with pytest.raises(KeyError):
+            continuous.warm_up([12], check)
+        rows = draw_rows(6, 12, seed=9)
+        assert_as_alone(search, rows, decode_all(continuous, rows))
 
 
 @pytest.mark.backend("torch")
