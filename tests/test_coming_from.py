@@ -195,7 +195,7 @@ def test_commands_in_a_page_run(page, tmp_path, monkeypatch):
     for _, name, *arguments in commands(read(page)):
         arguments = small(arguments) if name == "train" else arguments
         process = subprocess.run(
-            [sys.executable, "-m", "keras_tfm.cli", name, *arguments],
+            [sys.executable, "-m", "keras_tfm", name, *arguments],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,

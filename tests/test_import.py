@@ -13,7 +13,7 @@ import keras_tfm
 LIGHT = {"keras_tfm", "keras", "numpy", "sentencepiece", "_sentencepiece"}
 # Recipes are programs: they load what they need when they start.
 PACKAGES = {package.name for package in pkgutil.iter_modules(keras_tfm.__path__)}
-PACKAGES -= {"recipes"}
+PACKAGES -= {"recipes", "__main__"}
 PROGRAM = """
 import json, sys
 import keras

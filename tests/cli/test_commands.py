@@ -48,7 +48,7 @@ def test_help_loads_no_backend():
 
 @torch_only
 def test_serve_says_what_it_loads_before_it_loads_keras():
-    command = [sys.executable, "-m", "keras_tfm.cli", "serve", "en-de", "--port", "0"]
+    command = [sys.executable, "-m", "keras_tfm", "serve", "en-de", "--port", "0"]
     variables = {**os.environ, "KERAS_BACKEND": "none"}  # an import of Keras fails
     process = subprocess.run(command, env=variables, capture_output=True, text=True)
     assert process.returncode == 1

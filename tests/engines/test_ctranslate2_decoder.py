@@ -230,7 +230,7 @@ def test_a_server_says_which_engine_it_takes(monkeypatch):
     monkeypatch.setattr(choice, "_seconds", lambda run: (run(), next(times))[1])
     messages = []
     models = {"en-de": {"name": "en-de", "engine": "auto"}}
-    clients = local.load(models, Limits(), 4, (), messages.append)
+    clients = local.load(models, Limits(), 4, messages.append)
     assert messages[:2] == ["en-de: loading", "en-de: engine ctranslate2"]
     assert clients["en-de"].engine.model("Good night!") == "Gute Nacht!"
 
