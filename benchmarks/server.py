@@ -38,7 +38,6 @@ COLUMNS = [
     Column("at the end", "MB", ",.0f"),
     Column("answers"),
 ]
-SERVE = "import sys; from keras_tfm.cli import main; sys.exit(main())"
 NO_BATCHES = ("--batch-size", "1")
 
 
@@ -88,11 +87,11 @@ class Server:
             self.port = free_socket.getsockname()[1]
         command = ["serve", flags.model, "--port", str(self.port), *options]
         command += ["--name", "model", "--workers", str(flags.workers)]
-        command += ["--compile-first"]
+        command.append("--compile-first")
         for name, value in decoding_options(flags).items():
             command += ["--" + name.replace("_", "-"), str(value)]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVE, *command],
+            [sys.executable, "-m", "keras_tfm", *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,

@@ -339,9 +339,9 @@ class Serve(Cluster, Speed, Languages):
     batch_size: int = Limits.batch_size
     """Maximum number of texts that are decoded at once; 1 disables batching."""
     warm_up: tuple[int, ...] = (32, 64, 128)
-    """Source lengths to compile for, in tokens. Empty: each when it comes."""
+    """Source lengths, in tokens, to compile for. Empty: when a text comes."""
     compile_first: bool = False
-    """Compile before requests are accepted, as with --cluster; else after."""
+    """Compile before requests are accepted, not in the background."""
 
     def run(self) -> int:
         """Says what is loaded, since Keras takes seconds, and serves."""

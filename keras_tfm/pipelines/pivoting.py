@@ -313,9 +313,8 @@ class AutoTranslator(BaseTranslator):
 
     def warm_up(self, lengths: Sequence[int] = (16, 32), **options: Any) -> None:
         """Compiles functions of all translators, see `Translator.warm_up`."""
-        for name in sorted(
-            {name for code in self.sources for name in self._routes[code]}
-        ):
+        names = {name for code in self.sources for name in self._routes[code]}
+        for name in sorted(names):
             self._load(name).warm_up(lengths, **options)
 
     def replace(self, **changes: Any) -> "AutoTranslator":

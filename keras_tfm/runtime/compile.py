@@ -204,12 +204,10 @@ def _compiled_by_tensorflow(function, weights, jit_compile):
         try:
             result = by_shapes[shapes](*arguments)
         except tf.errors.OpError as error:
-            # Memory, not the folder.
-            is_full = isinstance(error, tf.errors.ResourceExhaustedError)
-            is_full = is_full and CACHE_FILE not in error.message
-            if is_full or shapes in successful or not jit_compile:
+            lacks_memory = isinstance(error, tf.errors.ResourceExhaustedError)
+            if lacks_memory and CACHE_FILE not in error.message:
                 raise
-            if not compile_cache.discard():
+            if shapes in successful or not jit_compile or not compile_cache.discard():
                 raise
             result = call_again(shapes, arguments, error)
         successful.add(shapes)

@@ -73,10 +73,8 @@ class LocalClient:
         """
         try:
             await asyncio.to_thread(warm_up, self.engine, lengths, self._progress)
-        except Exception:  # texts are answered; they compile what they need
+        except Exception:  # texts are answered nevertheless
             _log.exception("Warming up failed.")
-            if self.engine.shared is not None:
-                self.engine.shared.warm_up([])
 
     async def answer(self, job: Job) -> list[dict] | Exception:
         """Answers a job, see `Engine.answers`.

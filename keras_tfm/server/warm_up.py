@@ -19,7 +19,7 @@ class _Closed(Exception):
 
 
 def prepare(engine: Engine) -> None:
-    """Compiles what it takes to answer a text.
+    """Compiles the functions without which no text could be answered.
 
     Args:
         engine: `Engine`.
@@ -39,12 +39,13 @@ def warm_up(
 
     It may run in a thread while the engine answers. When the engine is closed,
     it ends after the function that is being compiled. n-best lists, attention
-    and streams, which are rarer, are compiled for the first two lengths.
+    and streams, which are rarer, are compiled for the first two lengths. Other
+    functions are compiled when a text needs them, also after an error.
 
     Args:
         engine: `Engine`.
         lengths: ints >= 1, in tokens, ascending. If empty, only what one short
-            text needs; the rest is compiled when a text needs it.
+            text needs.
         progress: function that gets a message before each step, and at the end.
     """
 
@@ -52,9 +53,22 @@ def warm_up(
         if engine.is_closed:
             raise _Closed
 
+    try:
+        with contextlib.suppress(_Closed):
+            steps = _steps(engine, lengths, check)
+            for number, (title, step) in enumerate(steps, 1):
+                check()
+                progress(f"warming up, {number} of {len(steps)}: {title}")
+                step()
+            progress("warm")
+    finally:
+        if engine.shared is not None:
+            engine.shared.warm_up([])  # allows all sizes, and compiles none
+
+
+def _steps(engine, lengths, check):
+    """Returns what to compile, as pairs of a title and a function."""
     steps: list = [("one short text", lambda: engine.model(["a"]))]
-    if engine.shared is not None and not lengths:
-        engine.shared.warm_up([])  # allows what `prepare` left out, compiles none
     if engine.task == "translation" and lengths:
         model = engine.shared or engine.model
         title = f"translations of up to {lengths[-1]} tokens"
@@ -65,12 +79,7 @@ def warm_up(
                     engine.single.warm_up, [length], check=check, **options
                 )
                 steps.append((f"{name} of up to {length} tokens", step))
-    with contextlib.suppress(_Closed):
-        for number, (title, step) in enumerate(steps, 1):
-            check()
-            progress(f"warming up, {number} of {len(steps)}: {title}")
-            step()
-        progress("warm")
+    return steps
 
 
 def _rare_kinds(engine):

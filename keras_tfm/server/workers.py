@@ -65,7 +65,7 @@ class Worker:
 
         Args:
             models: arguments of `local.load`.
-            lengths: of `warm_up`, for a process that replaces another.
+            lengths: see `warm_up`; for a process that replaces another.
             loaded: is done when the first process has loaded the models, or
                 gets its error.
         """
@@ -209,7 +209,7 @@ class Worker:
         """Sends a request, and cancels it if its client leaves."""
         # Those of clients that have left stay there while a worker hangs.
         unread = self._process.stdin.transport.get_write_buffer_size()
-        if weight and unread > UNREAD_BYTES:  # else not of a client
+        if weight and unread > UNREAD_BYTES:  # a ping or a warm-up has no weight
             raise Unavailable(FULL)
         number, replies = next(self._numbers), asyncio.Queue()
         self.num_asked += 1
@@ -305,7 +305,7 @@ async def start(
         models: dict from names to arguments of `Engine`.
         count: int >= 1, number of processes; each holds all models.
         limits: `Limits`.
-        lengths: of `warm_up`, for processes that replace others.
+        lengths: see `warm_up.warm_up`; for processes that replace others.
         compiled: str, folder where the processes share what they compile.
 
     Yields:
