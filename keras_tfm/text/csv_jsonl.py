@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from keras_tfm.text.checks import check
-from keras_tfm.text.files import numbered_lines
+from keras_tfm.text.files import MAX_LINE, numbered_lines
 from keras_tfm.text.reading import Fault, ReadingReport
 
 FORMATS = ("tsv", "csv", "jsonl", "label_first")
@@ -19,6 +19,7 @@ _ONE_PER_LINE = (
     "Write each object on a line of its own; `jq -c '.[]'` does so with an array."
 )
 _SEPARATORS = ",;\t"
+_OPEN = "unexpected end of data"  # Python's error of a quote that is not closed
 _HEADER_NAMES = {"text", "label", "labels", "sentence"}
 
 
@@ -164,8 +165,8 @@ def _parse_object(line):
 def _unique_names(pairs):
     item = dict(pairs)
     if len(item) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"a name occurs twice: {max(names, key=names.count)!r}")
+        [(name, _)] = collections.Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"a name occurs twice: {name!r:.80}")
     return item
 
 
@@ -173,7 +174,8 @@ def _csv_rows(lines):
     """Yields rows, which may have several lines, from lines.
 
     A row whose quotes are wrong may swallow all that follow. It is a fault, and
-    the line after its first is read next.
+    the line after its first is read next. If a quote is open at the end of that
+    line too, it meets the same fault, and the lines are not read again.
     """
     csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD))
     lines = iter(lines)
@@ -183,10 +185,27 @@ def _csv_rows(lines):
     def next_line():
         return waiting.popleft() if waiting else next(lines, None)
 
+    fault, end = None, 0  # the last fault, and the line where it was found
     while (first := next_line()) is not None:
+        if fault and first[0] < end and _is_open(first[1], separator):
+            yield first[0], fault
+            continue
         row, swallowed = _csv_row(first, next_line, separator)
+        if swallowed:
+            fault, end = row, swallowed[-1][0]
         waiting.extendleft(reversed(swallowed))
         yield first[0], row
+
+
+def _is_open(line, separator):
+    """Whether the row that a line begins has more lines."""
+    if isinstance(line, Fault) or '"' not in line:
+        return False
+    try:
+        next(csv.reader([line + "\n"], delimiter=separator, strict=True))
+    except csv.Error as error:
+        return str(error) == _OPEN
+    return False
 
 
 def _csv_row(first, next_line, separator):
@@ -198,10 +217,12 @@ def _csv_row(first, next_line, separator):
 
     def texts():
         yield line + "\n"
-        while (following := next_line()) is not None:
+        size = len(line)
+        while size <= MAX_LINE and (following := next_line()) is not None:
             lines_of_row.append(following)
             if isinstance(following[1], Fault):
                 return
+            size += len(following[1]) + 1
             yield following[1] + "\n"
 
     try:

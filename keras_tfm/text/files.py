@@ -2,6 +2,7 @@
 
 import codecs
 import contextlib
+import functools
 import gzip
 import itertools
 import os
@@ -28,6 +29,10 @@ _COMPRESSED = (
     (b"%PDF-", "a PDF"),
 )
 GZIP_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
+# Bytes of a line, or of a row or unit of several: a few bytes of gzip data can
+# be gigabytes. Text8, a corpus in one line, has 100,000,000.
+MAX_LINE = 2**27
+_CHUNK = 2**16  # bytes
 
 
 def iterate_lines(
@@ -195,17 +200,36 @@ def name_of(path: str | os.PathLike | IO[bytes]) -> str:
 
 
 def _decoded(file: IO[bytes]) -> Iterator[str | Fault]:
-    first = file.readline()
+    read_line = functools.partial(file.readline, MAX_LINE + 1)
+    first = read_line()
     if fault := no_text(first):
         yield fault
         return
     encoding = next((e for mark, e in WIDE_ENCODINGS if first.startswith(mark)), None)
     if encoding:
-        yield from _decoded_whole(first + file.read(), encoding)
+        chunks_of_bytes = iter(functools.partial(file.read, _CHUNK), b"")
+        yield from _decoded_wide(itertools.chain([first], chunks_of_bytes), encoding)
         return
-    for line in itertools.chain([first] if first else [], file):
+    for line in itertools.chain([first] if first else [], iter(read_line, b"")):
+        if len(line) > MAX_LINE:
+            yield too_long("line")
+            return
         line = line.removeprefix(codecs.BOM_UTF8)
         yield _decode(line.removesuffix(b"\n").removesuffix(b"\r"))
+
+
+def too_long(kind: str) -> Fault:
+    """Returns the fault of a line, row or unit without an end.
+
+    Args:
+        kind: str, what it is.
+    """
+    return Fault(
+        f"a {kind} is too long",
+        f"expected at most {MAX_LINE:,} bytes in a {kind}, got more",
+        "Check that the file is text, and that its line endings are \\n.",
+        ends_file=True,
+    )
 
 
 def null_characters(content: object) -> Fault:
@@ -234,14 +258,31 @@ def _decode(line: bytes) -> str | Fault:
         )
 
 
-def _decoded_whole(data: bytes, encoding: str) -> Iterator[str | Fault]:
-    """Yields the lines of UTF-16 or UTF-32, whose bytes cannot be split."""
-    try:
-        text = data.decode(encoding, "surrogatepass")
-    except UnicodeDecodeError as error:
-        detail = f"the file is not valid {encoding.upper()} ({error.reason})"
-        yield Fault(f"not {encoding.upper()}", detail, ends_file=True)
-        return
-    for line in text.removesuffix("\n").split("\n") if text else []:
-        line = line.removesuffix("\r")
-        yield line if is_unicode(line) else Fault("lone surrogate", repr(line))
+def _decoded_wide(data: Iterable[bytes], encoding: str) -> Iterator[str | Fault]:
+    """Yields the lines of UTF-16 or UTF-32, in which \\n is not one byte."""
+    decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")
+    rest: list[str] = []  # of a line, without its ending
+    size = 0
+    for part in itertools.chain(data, [b""]):
+        try:
+            text = decoder.decode(part, final=not part)
+        except UnicodeDecodeError as error:
+            detail = f"the file is not valid {encoding.upper()} ({error.reason})"
+            yield Fault(f"not {encoding.upper()}", detail, ends_file=True)
+            return
+        *complete, unfinished = text.split("\n")
+        for line in complete:
+            yield _checked_line("".join([*rest, line]))
+            rest, size = [], 0
+        rest.append(unfinished)
+        size += len(unfinished)
+        if size > MAX_LINE // 4:  # characters
+            yield too_long("line")
+            return
+    if any(rest):
+        yield _checked_line("".join(rest))
+
+
+def _checked_line(line: str) -> str | Fault:
+    line = line.removesuffix("\r")
+    return line if is_unicode(line) else Fault("lone surrogate", repr(line))

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from typing import IO
 from xml.parsers import expat
 
-from keras_tfm.text.files import GZIP_ERRORS, damaged_gzip, no_text, open_binary
+from keras_tfm.text.files import (
+    GZIP_ERRORS,
+    MAX_LINE,
+    damaged_gzip,
+    no_text,
+    open_binary,
+    too_long,
+)
 from keras_tfm.text.reading import Fault
 
 _CHUNK = 2**16  # bytes
@@ -31,7 +38,7 @@ def iterate_units(
 
     Source: TMX 1.4b, https://www.gala-global.org/tmx-14b
     """
-    units = _Units()
+    units, unfinished = _Units(), 0  # bytes since the last complete unit
     with open_binary(path) as file:
         while not units.failed:
             try:
@@ -43,8 +50,12 @@ def iterate_units(
                 yield units.line, fault
                 return
             units.parse(chunk)
+            unfinished = 0 if units.complete else unfinished + len(chunk)
             yield from units.complete
             units.complete = []
+            if unfinished > MAX_LINE:
+                yield units.line, too_long("unit <tu>")
+                return
             if not chunk:
                 return
 

@@ -51,7 +51,7 @@ def test_a_byte_order_mark_says_how_to_decode(tmp_path, encoding, suffix):
 
 def test_damaged_utf16_raises(tmp_path):
     path = write(tmp_path / "a", "one\ntwo".encode("utf-16")[:-1])
-    with pytest.raises(ValueError, match="a, line 1: .*not valid UTF-16 .truncated"):
+    with pytest.raises(ValueError, match="a, line 2: .*not valid UTF-16 .truncated"):
         list(iterate_lines(path))
     path = write(tmp_path / "b", "one\ntwo\ud800".encode("utf-16", "surrogatepass"))
     with pytest.raises(ValueError, match="b, line 2: .*ud800"):

@@ -7,11 +7,13 @@ import json
 import lzma
 import os
 import re
+import time
 import zipfile
 
 import pytest
 
-from keras_tfm.text import iterate_pairs, read_pairs
+from keras_tfm.text import csv_jsonl, files, iterate_pairs, read_pairs
+from keras_tfm.text import tmx as tmx_files
 
 pytestmark = pytest.mark.backend("torch")  # no backend is involved
 PAIRS = [(f"a house {n}", f"ein Haus {n}") for n in range(40)]
@@ -128,6 +130,50 @@ def test_a_file_gives_pairs_or_one_sentence(tmp_path, name):
     else:
         assert re.search(expected, result, re.S), result
         assert name in result and len(result) < 1_200
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("quotes.csv", "en,de\n" + 'a",""",\n' * 40_000),  # each opens a quote
+        (
+            "names.jsonl",
+            "{" + ",".join(f'"{n % 99_999}":1' for n in range(10**5)) + "}",
+        ),
+    ],
+)
+def test_the_time_to_reject_a_file_is_linear(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_text(content)
+    start = time.process_time()
+    assert re.search("cannot be read|cannot be parsed|name occurs twice", read(path))
+    assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("line.tsv", "a\tb" * 9_000),
+        ("wide.tsv", ("a\tb" * 9_000).encode("utf-16")),
+        ("line.jsonl", '{"en": "' + "a" * 30_000),
+        ("row.csv", 'en,de\n"' + "a\n" * 20_000),
+        ("text.tmx", "<tmx><tu><tuv><seg>" + "a" * 30_000),
+        ("tag.tmx", "<tmx><tu " + "a" * 30_000),
+    ],
+)
+def test_a_line_without_an_end_is_not_read_into_memory(
+    tmp_path, monkeypatch, name, content
+):
+    for module in (files, csv_jsonl, tmx_files):
+        monkeypatch.setattr(module, "MAX_LINE", 10_000)
+        monkeypatch.setattr(module, "_CHUNK", 1_000, raising=False)
+    path = tmp_path / f"{name}.gz"
+    content = content if isinstance(content, bytes) else content.encode()
+    path.write_bytes(gzip.compress(content))
+    expected = "at most 10,000 bytes in a .*Check that"
+    if name == "row.csv":  # the lines after the quote are read as rows
+        expected = r"line 2: the row cannot be parsed up to line 50\d\d"
+    assert re.search(expected, read(path)), read(path)
 
 
 def test_compressed_standard_input_is_named():
