@@ -3,6 +3,7 @@
 from keras_tfm.pipelines.classifier import Classifier, Prediction
 from keras_tfm.pipelines.comet import Comet, CometScores
 from keras_tfm.pipelines.glossary import Glossary, GlossaryTranslator
+from keras_tfm.pipelines.lexicon import Lexicon
 from keras_tfm.pipelines.loading import load
 from keras_tfm.pipelines.markup_translation import translate_markup
 from keras_tfm.pipelines.pivoting import AutoTranslator, PivotTranslator
@@ -23,6 +24,7 @@ __all__ = [
     "Glossary",
     "GlossaryTranslator",
     "Hypothesis",
+    "Lexicon",
     "PivotTranslator",
     "Prediction",
     "Preset",

@@ -47,18 +47,43 @@ def align_words(
     Returns:
         Sorted list of pairs of a source word and a target word.
     """
+    weights = _word_weights(attention, source_words, target_words)
+    if not weights.size:
+        return []
+    forward = {(int(row.argmax()), j) for j, row in enumerate(weights)}
+    backward = {(i, int(column.argmax())) for i, column in enumerate(weights.T)}
+    return sorted(forward | backward)
+
+
+def attended_words(
+    attention: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]
+) -> Alignment:
+    """Links each target word to the source word that it attends to most.
+
+    Args:
+        attention, source_words, target_words: see `align_words`.
+
+    Returns:
+        list of pairs of a source word and a target word.
+    """
+    weights = _word_weights(attention, source_words, target_words)
+    if not weights.size:
+        return []
+    return [(int(row.argmax()), j) for j, row in enumerate(weights)]
+
+
+def _word_weights(attention, source_words, target_words):
+    """How much each target word attends to each source word, when its first
+    token is generated; empty without words."""
     source, target = np.asarray(source_words), np.asarray(target_words)
     is_source, is_target = source >= 0, target >= 0
     if not is_source.any() or not is_target.any():
-        return []
+        return np.zeros((0, 0))
     weights = np.zeros((target.max() + 1, source.max() + 1))  # of words
     words, firsts = np.unique(target[is_target], return_index=True)
     rows = attention[: len(target)][is_target][firsts]
     np.add.at(weights, np.ix_(words, source[is_source]), rows[:, is_source])
-    weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-9)
-    forward = {(int(row.argmax()), j) for j, row in enumerate(weights)}
-    backward = {(i, int(column.argmax())) for i, column in enumerate(weights.T)}
-    return sorted(forward | backward)
+    return weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-9)
 
 
 def join_alignments(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.protocol import Capabilities
+from keras_tfm.pipelines.alignment import attended_words, token_words
 from keras_tfm.pipelines.loops import has_loop
 from keras_tfm.pipelines.placing import (
     Alignment,
@@ -44,6 +45,7 @@ class Faults(NamedTuple):
         left_out: int, number of spans without a stand-in.
         numbers_differ: bool, its digits are others.
         lost_names: int, number of names that it lacks.
+        missed_words: int, number of words of the lexicon without a translation.
     """
 
     loops: float = False
@@ -51,6 +53,7 @@ class Faults(NamedTuple):
     left_out: int = 0
     numbers_differ: bool = False
     lost_names: int = 0
+    missed_words: int = 0
 
 
 class Finished(NamedTuple):
@@ -81,8 +84,9 @@ def finish(
 ) -> list[list[Finished]]:
     """Makes the texts of decoded segments.
 
-    A segment whose best hypothesis lost a protected span, a number or a name,
-    or repeats itself, is decoded again, see `decode_again`.
+    A segment whose best hypothesis lost a protected span, a number, a name or
+    a word of the lexicon, or repeats itself, is decoded again, see
+    `decode_again`.
 
     Args:
         translator: `Translator`.
@@ -151,6 +155,7 @@ def finish_segment(
 def _mark(translator, segment, ids, text, attention):
     """The text of one hypothesis with markers, and its faults."""
     steps = segment.steps
+    text, corrections, missed = _correct(translator, segment, ids, text, attention)
     edits, faults = replace_copies(text, steps.stand_ins)
     copied = {edit.text for edit in edits}
     offsets = {m: index for m, index in steps.offsets.items() if m not in copied}
@@ -165,20 +170,46 @@ def _mark(translator, segment, ids, text, attention):
             if len(marker) == 1 and steps.spans[marker].kind in MARKUP
         }
         edits += place(offsets, steps.model_text, text, alignment, roles)
-    marked_text = apply(text, edits)
+    marked_text = apply(text, [*edits, *corrections])
     left_out = sum(
         marker not in steps.stand_ins and span.kind not in LEFT_OUT
         for marker, span in steps.spans.items()
     )
     differ = translator.config.match_numbers and steps.numbers_differ(marked_text)
     lost = steps.lost_names(marked_text, translator.config)
-    return marked_text, Faults(False, len(faults), left_out, differ, len(lost))
+    counts = len(faults), left_out, differ, len(lost), missed
+    return marked_text, Faults(False, *counts)
+
+
+def _correct(translator, segment, ids, text, attention):
+    """A translation by the lexicon: the text, its corrections as edits, and the
+    number of words that it lacked before."""
+    lexicon, steps = translator.config.lexicon, segment.steps
+    if lexicon is None:
+        return text, [], 0
+    if not steps.spans:
+        whole = lexicon.whole(steps.model_text, text)
+        if whole is not None:
+            return whole, [], 0
+    missing = lexicon.missing(steps.model_text, text)
+    if not missing or attention is None:
+        return text, [], len(missing)
+    begin = len(translator.config.source_prefix)
+    row = translator.config.without_affixes(segment.ids)
+    links = attended_words(
+        attention[:, begin : begin + len(row)],
+        token_words(translator.vocabulary, row),
+        token_words(translator.target_vocabulary, ids),
+    )
+    corrections = lexicon.corrections(steps.model_text, text, links)
+    stand_ins = set(steps.stand_ins.values())
+    edits = [e for e in corrections if text[e.begin : e.end] not in stand_ins]
+    return text, edits, len(missing)
 
 
 def _align(translator, segment, ids, attention):
     config = translator.config
-    begin, end = len(config.source_prefix), len(config.source_suffix)
-    row = segment.ids[begin : len(segment.ids) - end]
+    begin, row = len(config.source_prefix), config.without_affixes(segment.ids)
     if ids[-1:] == [translator.decoder.options.end_id]:
         ids = ids[:-1]
     return Alignment(

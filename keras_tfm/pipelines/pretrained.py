@@ -16,9 +16,10 @@ from keras_tfm.file_reading import read_json, reading
 from keras_tfm.pipelines.packaged import PACKAGED, packaged_folder
 from keras_tfm.pipelines.saving import (
     KNOWN_WORDS,
+    LEXICON,
     UNFINISHED,
-    read_known_words,
     read_model,
+    read_words,
 )
 from keras_tfm.pipelines.text_config import TextConfig, split_changes
 from keras_tfm.zoo.huggingface.hub import is_transformers
@@ -30,7 +31,7 @@ from keras_tfm.zoo.repositories import HUB, download
 # Files of `save`, CTranslate2 and KerasHub in a repository.
 REPOSITORY_FILES = [
     *("model.keras", "*.model", "shortlist.npz", "model.bin", "*vocabulary.*"),
-    KNOWN_WORDS,
+    *(KNOWN_WORDS, LEXICON),
     *KERAS_HUB_FILES,
 ]
 # Small files that tell these repositories from those of transformers.
@@ -91,13 +92,14 @@ def presets() -> list[Preset]:
 
 
 def resolve(
-    name: str | os.PathLike | Preset, task: str
+    name: str | os.PathLike | Preset, task: str, target_language: str | None = None
 ) -> tuple[pathlib.Path | zoo.Imported, dict[str, Any]]:
     """Finds the model that a name stands for.
 
     Args:
         name: see `Translator.from_preset`; or a `Preset`.
         task: `"translation"` or `"classification"`.
+        target_language: see `Translator.from_preset`.
 
     Returns:
         A folder that `save` has written, or `Imported`; and a dict of the
@@ -115,13 +117,13 @@ def resolve(
                 f"`name` must be a preset for {task}; got {name!r}, which is for "
                 f"{description['task']}."
             )
-        return _read_folder(folder, description)
+        return _read_folder(folder, description, target_language)
     check_name(name)
     if isinstance(name, str) and name.startswith(HUB):
         if _is_of_transformers(name):
             return _with_vocabulary(zoo.from_hugging_face(name), name)
         name = download(name, REPOSITORY_FILES)
-    return _read_folder(pathlib.Path(name))
+    return _read_folder(pathlib.Path(name), None, target_language)
 
 
 def load_model(name: str | os.PathLike | Preset) -> keras.Model:
@@ -221,15 +223,19 @@ def _checked_name(name):
     return packaged_folder(name) if is_packaged else name
 
 
-def _read_folder(folder, description=None):
+def _read_folder(folder, description, target_language):
     """Reads a folder by the program that wrote it, and its preset.json."""
-    model, arguments = _read_format(folder), read_known_words(folder)
+    model, options = _read_format(folder), {}
     if isinstance(model, zoo.Imported):
         model, options = _with_vocabulary(model, folder)
-        arguments = {**arguments, **options}
     file = folder / "preset.json"
     with reading(file, "the description of a preset"):
         description = description or read_json(file)
+        languages = [*map(str, description.get("languages", ()))]
+    if target_language is not None:
+        languages[1:] = [target_language]
+    arguments = {**read_words(folder, "-".join(languages)), **options}
+    with reading(file, "the description of a preset"):
         has_tags = bool(description.get("language_tags"))  # of several languages
         # A saved translator has the tag of its language in translator.json.
         if has_tags and isinstance(model, zoo.Imported):

@@ -19,6 +19,7 @@ from keras_tfm.decode.option_checks import check_stored
 from keras_tfm.decode.options import Options
 from keras_tfm.decode.shortlist import Shortlist
 from keras_tfm.file_reading import read_json, reading
+from keras_tfm.pipelines.lexicon import Lexicon
 from keras_tfm.pipelines.text_config import TextConfig
 from keras_tfm.pipelines.texts import check_vocabulary_size
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
@@ -36,6 +37,7 @@ CLASSIFIER_FILES = ("model.keras", "vocabulary.model", "classifier.json")
 UNFINISHED, CHECKPOINTS = "unfinished", "averages"
 SHORTLIST = "shortlist.npz"  # of a translator that has one
 KNOWN_WORDS = "known_words.txt"  # of a translator that has them, one a line
+LEXICON = "lexicon.tsv"  # of a translator that has one
 VERSION = "keras_tfm"  # entry of both JSON files: which version wrote them
 # Not in translator.json: what the vocabulary knows; the shortlist, which has a
 # file; what is best on one machine; and functions, which JSON cannot hold.
@@ -71,8 +73,10 @@ def save_translator(translator: "Translator", folder: str | os.PathLike) -> None
     if translator.config.known_words:
         text = "\n".join(translator.config.known_words) + "\n"
         writers[KNOWN_WORDS] = lambda path: path.write_text(text, encoding="utf-8")
+    if translator.config.lexicon is not None:
+        writers[LEXICON] = translator.config.lexicon.save
     _write(translator.model, writers, folder)
-    for name in {SHORTLIST, KNOWN_WORDS} - set(writers):
+    for name in {SHORTLIST, KNOWN_WORDS, LEXICON} - set(writers):
         (pathlib.Path(folder) / name).unlink(missing_ok=True)
 
 
@@ -109,7 +113,7 @@ def read_translator(folder: str | os.PathLike) -> dict[str, Any]:
             check_entries(file, options, _saved_options())
             check_entries(file, text, TextConfig().saved())
             options = Options(**check_stored(options))
-            text = TextConfig(**text, **read_known_words(folder))
+            text = TextConfig(**text, **read_words(folder))
         if (folder / SHORTLIST).is_file():
             shortlist = Shortlist.load(folder / SHORTLIST)
             with reading(folder / SHORTLIST, "a shortlist of this translator"):
@@ -158,18 +162,32 @@ def _numbers(version):
     return [int(number) for number in re.findall(r"\d{1,9}", version)[:3]]
 
 
-def read_known_words(folder: pathlib.Path) -> dict[str, list[str]]:
-    """Returns the argument `known_words`, if a folder has their file.
+def read_words(folder: pathlib.Path, direction: str = "") -> dict[str, Any]:
+    """Returns the arguments `known_words` and `lexicon`, if a folder has them.
+
+    Args:
+        folder: path.
+        direction: str, such as `"en-de"`: the lexicon may be one of several.
 
     Raises:
-        ValueError: the file is damaged.
+        ValueError: a file is damaged.
     """
+    words: dict[str, Any] = {}
     file = folder / KNOWN_WORDS
-    if not file.is_file():
-        return {}
-    with reading(file, "words, one a line"):
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
-    return {"known_words": [line.strip() for line in lines if line.strip()]}
+    if file.is_file():
+        with reading(file, "words, one a line"):
+            lines = file.read_text(encoding="utf-8-sig").splitlines()
+        words["known_words"] = [line.strip() for line in lines if line.strip()]
+    for name in (lexicon_name(direction), LEXICON):
+        if (folder / name).is_file():
+            words["lexicon"] = Lexicon.load(folder / name)
+            break
+    return words
+
+
+def lexicon_name(direction: str) -> str:
+    """Returns the name of the file of a direction, of a model of several."""
+    return f"lexicon.{direction}.tsv"
 
 
 def save_classifier(classifier: "Classifier", folder: str | os.PathLike) -> None:

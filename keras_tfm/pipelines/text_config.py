@@ -7,6 +7,7 @@ from numbers import Integral
 from typing import Any
 
 from keras_tfm.decode.options import Options
+from keras_tfm.pipelines.lexicon import Lexicon
 from keras_tfm.pipelines.names import Names
 from keras_tfm.pipelines.sentences import split_sentences
 from keras_tfm.pipelines.span_patterns import ALL, NOTHING, patterns_of
@@ -15,8 +16,8 @@ from keras_tfm.zoo.imported import TEXT_STEPS
 # Names that models copy: of a corpus of everyday sentences, and of all others.
 STAND_INS = ("Tom", "John", "Bill", "Lisa", "Boston")
 
-# Not in a JSON file: functions, and words, which have a file of their own.
-UNSAVED = ("splitter", "known_words")
+# Not in a JSON file: functions, and words, which have files of their own.
+UNSAVED = ("splitter", "known_words", "lexicon")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,9 @@ class TextConfig:
             Any other word with a capital is a name: if a translation lacks it,
             another hypothesis is taken that has it. Without `known_words`,
             names are not checked.
+        lexicon: `Lexicon` of words that the model knows badly, or None. If a
+            translation lacks a word of it, another hypothesis is taken that has
+            the word, or a wrong word is replaced.
         lower_capitals: bool. Lowercase a text in capitals before it is
             translated, and write its translation in capitals. Lowercase single
             words in capitals, such as "I NEVER said so", but not acronyms.
@@ -91,6 +95,7 @@ class TextConfig:
     stand_ins: Sequence[str] = STAND_INS
     match_numbers: bool = False
     known_words: Sequence[str] = dataclasses.field(default=(), repr=False)
+    lexicon: Lexicon | None = dataclasses.field(default=None, repr=False)
     lower_capitals: bool = False
     add_final_mark: bool = False
     avoid_loops: bool = False
@@ -102,7 +107,7 @@ class TextConfig:
         kinds = {int: _count, bool: _flag, Sequence[int]: _token_ids}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name == "splitter":
+            if field.name in ("splitter", "lexicon"):
                 continue
             kind = kinds.get(field.type, _strings)
             object.__setattr__(self, field.name, kind(field.name, value))
@@ -113,6 +118,11 @@ class TextConfig:
             raise ValueError(
                 "`splitter` must be a function from a text to its sentences; got "
                 f"{self.splitter!r}."
+            )
+        if not isinstance(self.lexicon, Lexicon | None):
+            raise ValueError(
+                f"`lexicon` must be a `Lexicon` or None; got {self.lexicon!r:.80}. "
+                "`Lexicon.load` reads a file."
             )
         special = len(self.source_prefix) + len(self.source_suffix)
         if self.max_source_length <= special:
@@ -127,6 +137,15 @@ class TextConfig:
         """The most tokens of a segment, without prefix and suffix."""
         special = len(self.source_prefix) + len(self.source_suffix)
         return self.max_source_length - special
+
+    def without_affixes(self, ids: list[int]) -> list[int]:
+        """Returns the ids of a source without its prefix and suffix.
+
+        Args:
+            ids: list of int, as the model reads them.
+        """
+        begin, end = len(self.source_prefix), len(self.source_suffix)
+        return ids[begin : len(ids) - end]
 
     @property
     def has_steps(self) -> bool:
@@ -159,7 +178,9 @@ class TextConfig:
 
     def saved(self) -> dict[str, Any]:
         """Returns the fields of a JSON file: all but `UNSAVED`."""
-        plain = dataclasses.replace(self, splitter=split_sentences, known_words=())
+        plain = dataclasses.replace(
+            self, splitter=split_sentences, known_words=(), lexicon=None
+        )
         fields = dataclasses.asdict(plain)
         return {name: fields[name] for name in fields if name not in UNSAVED}
 

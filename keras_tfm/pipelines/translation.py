@@ -216,11 +216,14 @@ def join_segments(
 def _align(translator, source, finished, n):
     """The alignment of the words of a text in segments, of hypothesis n."""
     sides, alignments = (translator.vocabulary, translator.target_vocabulary), []
-    sources = translator.vocabulary.decode([part.segment.ids for part in finished])
+    rows = [translator.config.without_affixes(part.segment.ids) for part in finished]
+    sources, begin = sides[0].decode(rows), len(translator.config.source_prefix)
     for number, (segment, decoded, *_, marked_texts) in enumerate(finished):
         target = decoded.ids[0, n, : decoded.lengths[0, n]].tolist()
-        words = map(token_words, sides, (segment.ids, target))
-        links = align_words(decoded.attention[0, n, :, : len(segment.ids)], *words)
+        row = rows[number]
+        words = map(token_words, sides, (row, target))
+        weights = decoded.attention[0, n, :, begin : begin + len(row)]
+        links = align_words(weights, *words)
         if segment.steps is not None:
             links = segment.steps.align(links, marked_texts[n])
             sources[number] = segment.steps.source

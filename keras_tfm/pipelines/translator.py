@@ -402,7 +402,8 @@ class Translator(BaseTranslator):
         split_changes(changes)  # raises where a name is wrong
         arguments = read_translator(folder)
         config = arguments.pop("config")
-        config = config.saved() | {"known_words": config.known_words}
+        words = {"known_words": config.known_words, "lexicon": config.lexicon}
+        config = config.saved() | words
         with reading(folder, "a translator", names=TRANSLATOR_FILES):
             translator = cls(**arguments, **config)
         return translator.replace(**changes) if changes else translator
@@ -446,7 +447,7 @@ class Translator(BaseTranslator):
             ```
         """
         _, text = split_changes(changes)
-        model, arguments = resolve(name, "translation")
+        model, arguments = resolve(name, "translation", target_language)
         selected = "source_prefix" in text or bool(arguments.get("source_prefix"))
         arguments |= language_changes(model, selected, source_language, target_language)
         if not isinstance(model, Imported):

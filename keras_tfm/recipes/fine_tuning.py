@@ -79,6 +79,7 @@ def text_steps(
         return {}
     names = (*TEXT_STEPS, "stand_ins", "final_mark_words")
     steps = {name: getattr(parent.config, name) for name in names}
+    steps["lexicon"] = None  # of the words that the parent knew badly
     if earlier := steps["known_words"]:
         steps["known_words"] = known_words.all_words(flags, corpus, earlier) or ()
     return steps

@@ -73,8 +73,8 @@ def words_of_parent(name: str | None) -> list[str] | None:
         return []
     folder = pathlib.Path(pretrained.locate(name))
     for place in (folder, folder / "model"):
-        if words := saving.read_known_words(place):
-            return words["known_words"]
+        if words := saving.read_words(place).get("known_words"):
+            return words
     return None
 
 

@@ -20,15 +20,16 @@ import tempfile
 import types
 from typing import Any
 
-from keras_tfm import pipelines, zoo
+from keras_tfm import pipelines, text, zoo
 from keras_tfm.file_reading import read_json, reading
-from keras_tfm.pipelines import spelling
+from keras_tfm.pipelines import saving, spelling
 from keras_tfm.recipes import (
     augmentation,
     classification,
     classification_scores,
     half_precision,
     known_words,
+    lexicon,
     mixture,
     multilingual,
     preset_cards,
@@ -141,11 +142,12 @@ def make_translator(
         sequence_length=positions,
     )
     corpus = multilingual.load_corpus(trained)
+    directions = direction_flags(trained, out.name)
     if flags.text_steps:
         known_words.write(trained, corpus, out)
+        write_lexicons(trained, directions, out)
     check_size(flags, out, quantization)
     origin = preset_cards.public_origin(trained, corpus)
-    directions = direction_flags(trained, out.name)
     description = {
         "task": "translation",
         "languages": [directions[0].source, directions[0].target],
@@ -173,6 +175,28 @@ def make_translator(
         "trained"
     )
     return description, preset_cards.TRANSLATOR.format(**card), comparison
+
+
+def write_lexicons(
+    trained: translation.Flags, directions: list[translation.Flags], out: pathlib.Path
+) -> None:
+    """Writes a lexicon for each direction whose languages have spaces.
+
+    Args:
+        trained: `translation.Flags` of the run.
+        directions: see `direction_flags`.
+        out: path of the preset.
+    """
+    for direction in directions:
+        corpus = multilingual.load_corpus(direction)
+        sides = corpus.source, corpus.target
+        is_spaced = not any(map(augmentation.is_spaceless, sides))
+        if not isinstance(corpus.train, text.Pairs) or not is_spaced:
+            continue
+        words = lexicon.make(corpus, bool(trained.everyday_rate), seed=trained.seed)
+        name = saving.lexicon_name(direction_name(direction))
+        if words.translations:
+            words.save(out / (name if directions[1:] else saving.LEXICON))
 
 
 def model_arguments(

@@ -4,6 +4,7 @@ import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,26 +15,37 @@ MAX_PAIRS, MAX_WORDS = 200_000, 15  # the cost grows with pairs times words squa
 ITERATIONS = 5
 MIN_COUNT = 2  # sentences with a word
 MIN_PROBABILITY = 0.05  # of both directions, multiplied
+MIN_OF_CANDIDATES = 0.01  # of each direction
+
+
+class AlignedWord(NamedTuple):
+    """A word of a corpus and its translations by word alignment.
+
+    Attributes:
+        word: str, in the form that is most frequent inside sentences.
+        count: int, number of sentences that have it in any case.
+        translations: list of pairs, the likeliest first: a word of the other
+            language, and the probability that each is the translation of the
+            other, multiplied.
+    """
+
+    word: str
+    count: int
+    translations: list[tuple[str, float]]
 
 
 def find(pairs: Pairs, seed: int) -> list[tuple[str, str]]:
     """Finds the words of a corpus that have a likely translation.
 
-    IBM Model 1 is trained in both directions. A pair of words is returned if
-    each is likely as a translation of the other. Of 240 pairs of words of
-    Tatoeba (English with German, French and Italian), 223 were right.
+    A pair of words is returned if each is likely as a translation of the other.
+    Of 240 pairs of words of Tatoeba (English with German, French and Italian),
+    223 were right.
 
     Args:
-        pairs: `Pairs` of sentences with spaces between words. Of more than
-            `MAX_PAIRS` a part is drawn; those with more than `MAX_WORDS` words
-            are left out.
-        seed: int.
+        pairs, seed: see `align`.
 
     Returns:
-        list of pairs of str, at most one for each source word, in the forms
-        that are most frequent inside sentences.
-
-    Source: Brown et al. 1993, section 4.2, https://aclanthology.org/J93-2003
+        list of pairs of str, at most one for each source word.
 
     Example:
         ```python
@@ -45,6 +57,32 @@ def find(pairs: Pairs, seed: int) -> list[tuple[str, str]]:
         words = word_pairs.find(text.Pairs(sources, targets), seed=0)
         assert ("house", "Haus") in words and ("boat", "Boot") in words
         ```
+    """
+    aligned = [item for item in align(pairs, seed) if item.count >= MIN_COUNT]
+    found = [
+        (item.word, *item.translations[0]) for item in aligned if item.translations
+    ]
+    return [
+        (word, translation)
+        for word, translation, probability in found
+        if probability >= MIN_PROBABILITY and min(len(word), len(translation)) > 1
+    ]
+
+
+def align(pairs: Pairs, seed: int) -> list[AlignedWord]:
+    """Aligns the words of a corpus by IBM Model 1, in both directions.
+
+    Args:
+        pairs: `Pairs` of sentences with spaces between words. Of more than
+            `MAX_PAIRS` a part is drawn; those with more than `MAX_WORDS` words
+            are left out.
+        seed: int.
+
+    Returns:
+        list of `AlignedWord`, one for each source word, in the order in which
+        they occur.
+
+    Source: Brown et al. 1993, section 4.2, https://aclanthology.org/J93-2003
     """
     rows = list(pairs)
     if len(rows) > MAX_PAIRS:
@@ -59,13 +97,22 @@ def find(pairs: Pairs, seed: int) -> list[tuple[str, str]]:
     forward = _probabilities(source_ids, target_ids)
     backward = _probabilities(target_ids, source_ids)
     counts = Counter(word for ids in source_ids for word in ids)
-    best: dict[int, tuple[float, int]] = {}
+    candidates: defaultdict[int, list] = defaultdict(list)
     for (source, target), probability in forward.items():
         product = probability * backward.get((target, source), 0.0)
-        if counts[source] >= MIN_COUNT and product >= MIN_PROBABILITY:
-            best[source] = max(best.get(source, (0.0, 0)), (product, target))
-    forms = [(source_words[word], target_words[best[word][1]]) for word in sorted(best)]
-    return [pair for pair in forms if min(map(len, pair)) > 1]
+        if product:
+            candidates[source].append((product, target))
+    return [
+        AlignedWord(
+            word,
+            counts[number],
+            [
+                (target_words[target], product)
+                for product, target in sorted(candidates[number], reverse=True)
+            ],
+        )
+        for number, word in enumerate(source_words)
+    ]
 
 
 def _index(sentences: Iterable[Sequence[str]]) -> tuple[list[list[int]], list[str]]:
@@ -89,7 +136,7 @@ def _probabilities(
     sources: Sequence[list[int]], targets: Sequence[list[int]]
 ) -> dict[tuple[int, int], float]:
     """Trains IBM Model 1; returns the probability of a target word, given a
-    source word, for pairs of words with at least `MIN_PROBABILITY`."""
+    source word, for pairs of words with at least `MIN_OF_CANDIDATES`."""
     no_word = 1 + max(map(max, sources))  # for targets without a source word
     first, second, tokens = [], [], []  # tokens: words of target sentences
     for source, target in zip(sources, targets, strict=True):
@@ -107,7 +154,7 @@ def _probabilities(
         share /= np.bincount(token, share)[token]
         count = np.bincount(entry, share)
         probability = count / np.bincount(word, count)[word]
-    chosen = (probability >= MIN_PROBABILITY) & (word != no_word)
+    chosen = (probability >= MIN_OF_CANDIDATES) & (word != no_word)
     return {
         (int(code // width), int(code % width)): float(p)
         for code, p in zip(codes[chosen], probability[chosen], strict=True)

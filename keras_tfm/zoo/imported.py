@@ -11,7 +11,7 @@ from keras_tfm.text import MosesVocabulary, TokenizersVocabulary, Vocabulary
 AnyVocabulary = Vocabulary | TokenizersVocabulary | MosesVocabulary
 
 # Arguments of a `Translator` that change text around its model.
-TEXT_STEPS = ("protect", "match_numbers", "known_words")
+TEXT_STEPS = ("protect", "match_numbers", "known_words", "lexicon")
 TEXT_STEPS += ("lower_capitals", "add_final_mark", "avoid_loops")
 MISSING_STEPS = "The export translates text as it is"
 START_ID, END_ID = 2, 3  # of every imported model that generates

@@ -730,7 +730,7 @@ def test_export_names_the_text_steps_that_others_lack(tmp_path, capfd):
         err = capfd.readouterr().err
         count = 0 if name == "keras" else 1
         assert err.count("keras-tfm: The export translates text as it is,") == count
-        assert ("without `protect`, `match_numbers`, `known_words`," in err) == count
+        assert ("without `protect`, `match_numbers`, `known_words`, " in err) == count
     model = Translator.from_preset("en-de")
     with pytest.warns(UserWarning, match="`add_final_mark`, `avoid_loops` of the"):
         zoo.to_hugging_face(model.model, tmp_path / "t", options=model.changes())

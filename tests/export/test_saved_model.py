@@ -330,6 +330,7 @@ def test_real_sentences_and_hostile_texts_are_translated_alike(
     options |= {"jit_compile": False, "few_buckets": True}
     # A SavedModel has no steps around the model.
     options |= {"protect": "none", "match_numbers": False, "known_words": ()}
+    options |= {"lexicon": None}
     options |= {"lower_capitals": False, "add_final_mark": False}
     options |= {"avoid_loops": False}
     translator = Translator.from_preset("en-de", **options)

@@ -11,7 +11,7 @@ import sentencepiece
 from keras_tfm import models, text, training, zoo
 from keras_tfm.decode.shortlist import Shortlist
 from keras_tfm.layers import T5Positions, gelu_tanh
-from keras_tfm.pipelines import Classifier, Comet, Translator
+from keras_tfm.pipelines import Classifier, Comet, Lexicon, Translator
 from keras_tfm.recipes import runs
 from tests.decode.conftest import draw_transformer, redraw
 from tests.fuzz import text_formats
@@ -60,7 +60,9 @@ def _write_translator(folder):
     shortlist = Shortlist(
         np.arange(vocabulary.size)[:, None] % target.size, np.arange(target.size)
     )
+    words = Lexicon({"boat": ["Boot"], "house": ["Haus"]}, ["das"])
     options = {"shortlist": shortlist, "known_words": ("boat", "house"), **FAST}
+    options["lexicon"] = words
     Translator(model, vocabulary, target).replace(**options).save(folder)
     description = {"task": "translation", "languages": ["en", "de"], "license": "x"}
     description["arguments"] = {"beam_size": 2, "protect": "url", "split_tokens": 20}
@@ -335,7 +337,9 @@ OWN_FILES = ("translator.json", "model.keras", "source.model", "shortlist.npz")
 HUB_FILES = ("config.json", "tokenizer.json", "model.weights.h5")
 FORMATS = {
     "translator": Format(
-        _write_translator, _translate, (*OWN_FILES, "known_words.txt", "preset.json")
+        _write_translator,
+        _translate,
+        (*OWN_FILES, "known_words.txt", "lexicon.tsv", "preset.json"),
     ),
     "classifier": Format(
         _write_classifier,

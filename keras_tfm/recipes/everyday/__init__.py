@@ -9,7 +9,8 @@ between columns and a header of languages:
 
 `expressions.tsv`  greetings, questions of a tourist, signs, buttons.
 `chat.tsv`         spellings of chats; only their translations are written out.
-`words.tsv`        nouns with article, adjectives, verbs, adverbs, numerals.
+`words.tsv`        nouns with article, adjectives, verbs, adverbs, numerals;
+                   also in the lexicons of the presets.
 `templates.tsv`    sentences with slots such as `{name}`; `fillers` lists them.
 `cities.tsv`       cities that have another name in another language.
 

@@ -1,0 +1,300 @@
+"""Corrects rare words of a translation by a bilingual lexicon."""
+
+import os
+import pathlib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from keras_tfm.file_reading import reading
+from keras_tfm.pipelines.alignment import Alignment
+from keras_tfm.pipelines.names import find_words, key_of
+from keras_tfm.pipelines.protection import Edit
+from keras_tfm.text.csv_jsonl import iterate_table
+from keras_tfm.text.files import is_unicode
+from keras_tfm.text.reading import Fault
+
+MIN_LENGTH = 3  # letters of a word that is replaced
+# Words that share so many letters at their beginnings are forms of one word.
+SHARED_LETTERS, SHARED_PART = 3, 0.65
+PART_LETTERS = 4  # of a word that may be a part of a compound
+_ENTRY = re.compile(r"[^\W_](?:.*[^\W_])?", re.DOTALL)  # without outer marks
+
+
+class Word(NamedTuple):
+    """A word of a text.
+
+    Attributes:
+        number: int, its index, as `split()` separates words.
+        begin: int, the index of its first letter.
+        text: str, without punctuation and elided words.
+    """
+
+    number: int
+    begin: int
+    text: str
+
+
+class Lexicon:
+    """Translations of words that a model knows badly.
+
+    A small model that saw a word a few times often writes another word that
+    begins alike, or one that does not exist: "Metzger" becomes "metrcy". A
+    lexicon from the word alignment of the same corpus has its translation.
+    If a translation has no form of any translation of a word, the word that
+    attends to it is replaced by the first one. Articles and endings may not
+    suit it.
+
+    Args:
+        translations: dict from words of the source language to a list of
+            translations, the best first. A key of several words is only
+            found as a whole text.
+        frequent: words of the target language that are never replaced, such
+            as articles.
+
+    Raises:
+        ValueError: a word is blank, or has no translation.
+        TypeError: a word or a translation is not text.
+
+    Source: Luong et al. 2015, https://arxiv.org/abs/1410.8206, section 3, who
+    replace unknown words; here the word may be a wrong one, too.
+
+    Example:
+        ```python
+        from keras_tfm.pipelines import Lexicon
+
+        lexicon = Lexicon({"tip": ["mancia"], "ferry": ["traghetto"]})
+        assert lexicon.whole("Ferry!", "Ferro!") == "Traghetto!"
+        links = [(1, 0), (2, 1), (0, 2), (3, 3)]
+        source, target = "Is the tip included?", "Il topo è incluso?"
+        [edit] = lexicon.corrections(source, target, links)
+        assert target[edit.begin : edit.end] == "topo" and edit.text == "mancia"
+        ```
+    """
+
+    def __init__(
+        self,
+        translations: Mapping[str, Sequence[str]],
+        frequent: Collection[str] = (),
+    ):
+        self.translations = {
+            _checked(word): [_checked(text) for text in _listed(word, texts)]
+            for word, texts in translations.items()
+        }
+        self.frequent = [_checked(word) for word in frequent]
+        self._texts = {key_of(w): texts for w, texts in self.translations.items()}
+        self._keys = {
+            word: tuple(map(key_of, texts)) for word, texts in self._texts.items()
+        }
+        self._kept = frozenset(map(key_of, self.frequent))
+
+    def __repr__(self) -> str:
+        return f"<Lexicon: {len(self.translations):,} words>"
+
+    @classmethod
+    def load(cls, file: str | os.PathLike) -> "Lexicon":
+        """Reads what `save` wrote.
+
+        Args:
+            file: path of a table with tabs between columns: a word and its
+                translations. The row without a word lists frequent words.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: a row has no translation, or the file is damaged.
+        """
+        translations: dict[str, list[str]] = {}
+        frequent: list[str] = []
+        fix = "Write a word and its translations in each row, with tabs, in UTF-8."
+        with reading(file, "a lexicon", fix):
+            for line, row in iterate_table(pathlib.Path(file), "tsv"):
+                if isinstance(row, Fault):
+                    raise row.error(os.fspath(file), line)
+                word, *texts = row
+                if word:
+                    translations[word] = texts
+                else:
+                    frequent += texts
+            return cls(translations, frequent)
+
+    def save(self, file: str | os.PathLike) -> None:
+        """Writes the lexicon.
+
+        Args:
+            file: path.
+        """
+        rows = [["", *self.frequent]] if self.frequent else []
+        rows += [[word, *texts] for word, texts in self.translations.items()]
+        text = "".join("\t".join(row) + "\n" for row in rows)
+        pathlib.Path(file).write_text(text, encoding="utf-8")
+
+    def whole(self, source: str, target: str) -> str | None:
+        """Returns the translation of a text that is one entry, or None.
+
+        Args:
+            source: str.
+            target: str, the translation of a model.
+
+        Returns:
+            `target` if it has a translation of the entry; else the first one,
+            with the punctuation of the source. None if there is no such entry.
+        """
+        match = _ENTRY.search(source)
+        key = key_of(match[0]) if match else ""
+        if key not in self._keys:
+            return None
+        words = [key_of(word.text) for word in words_of(target)]
+        for text in self._keys[key]:
+            if all(any(_are_related(w, part) for w in words) for part in text.split()):
+                return target
+        found = self._texts[key]
+        return (
+            source[: match.start()]
+            + _like(match[0], found[0])
+            + (source[match.end() :])
+        )
+
+    def missing(self, source: str, target: str) -> list[Word]:
+        """Lists the words of a source whose translations a target lacks.
+
+        Args:
+            source, target: str.
+
+        Returns:
+            list of `Word`, without those that may become a frequent word, which
+            a translation may well leave out.
+        """
+        targets, missing = [key_of(word.text) for word in words_of(target)], []
+        for word in words_of(source):
+            keys = self._keys.get(key_of(word.text), ())
+            is_missing = (
+                keys
+                and self._kept.isdisjoint(keys)
+                and not any(_are_related(t, key) for t in targets for key in keys)
+            )
+            if is_missing:
+                missing.append(word)
+        return missing
+
+    def corrections(self, source: str, target: str, links: Alignment) -> list[Edit]:
+        """Returns the replacements of wrong words in a translation.
+
+        Args:
+            source, target: str.
+            links: pairs of int, the index of a source word and that of a target
+                word that attends to it, as `split()` separates words.
+
+        Returns:
+            list of `Edit` of the target. A word is not replaced if it is
+            frequent, translates another word, or is a name that was copied.
+        """
+        missing = self.missing(source, target)
+        if not missing:
+            return []
+        sources = words_of(source)
+        copied = {word.text for word in sources if word.text[0].isupper()}
+        others = {
+            key for word in sources for key in self._keys.get(key_of(word.text), ())
+        }
+        free = [
+            word
+            for word in words_of(target)
+            if len(word.text) >= MIN_LENGTH
+            and word.text not in copied
+            and key_of(word.text) not in self._kept
+            and not any(_are_related(key_of(word.text), key) for key in others)
+        ]
+        edits: dict[int, Edit] = {}
+        for word in missing:
+            numbers = {target for source, target in links if source == word.number}
+            places = [w for w in free if w.number in numbers and w.begin not in edits]
+            if not places:
+                continue
+            place = max(places, key=lambda w: len(w.text))
+            text = self._texts[key_of(word.text)][0]
+            if not place.begin:
+                text = _like(place.text, text)
+            end = place.begin + len(place.text)
+            edits[place.begin] = Edit(place.begin, end, text)
+        return list(edits.values())
+
+
+def words_of(text: str) -> list[Word]:
+    """Lists the words of a text.
+
+    Args:
+        text: str.
+    """
+    words, number, position = [], 0, 0
+    begins = [match.start() for match in re.finditer(r"\S+", text)]
+    for position, word in find_words(text):
+        while number + 1 < len(begins) and begins[number + 1] <= position:
+            number += 1
+        words.append(Word(number, position, word))
+    return words
+
+
+def are_related(word: str, other: str) -> bool:
+    """Returns whether two words may be forms of one word, or a compound of it.
+
+    Args:
+        word, other: str.
+
+    Example:
+        ```python
+        from keras_tfm.pipelines import lexicon
+
+        assert lexicon.are_related("ruhigen", "ruhig")
+        assert lexicon.are_related("Kopfkissen", "Kissen")
+        assert not lexicon.are_related("Ferien", "Fähre")
+        ```
+    """
+    return _are_related(key_of(word), key_of(other))
+
+
+def _are_related(word, other):
+    """`are_related`, of the keys of two words."""
+    if word == other:
+        return True
+    if word[:SHARED_LETTERS] == other[:SHARED_LETTERS]:
+        shared, lengths = (
+            len(os.path.commonprefix([word, other])),
+            (len(word), len(other)),
+        )
+        if shared >= max(SHARED_LETTERS, SHARED_PART * max(lengths)):
+            return True
+        # "Kirche" in "Kirchturm"
+        if shared > PART_LETTERS and shared >= min(lengths) - 1:
+            return True
+    is_part = len(word) >= PART_LETTERS <= len(other)
+    return is_part and (word in other or other in word)
+
+
+def _like(word, text):
+    """A translation with a capital, if a word has one."""
+    return text[:1].upper() + text[1:] if word[:1].isupper() else text
+
+
+def _listed(word, texts):
+    if isinstance(texts, str) or not isinstance(texts, Sequence):
+        raise TypeError(
+            "A lexicon must have a list of translations for each word; got "
+            f"{word!r:.80}: {texts!r:.80}."
+        )
+    if not texts:
+        raise ValueError(
+            f"A lexicon must have a translation of each word; got {word!r:.80} without "
+            "one."
+        )
+    return texts
+
+
+def _checked(text):
+    if not isinstance(text, str):
+        raise TypeError(f"A lexicon must hold str; got {text!r:.80}.")
+    if not text.strip() or not is_unicode(text):
+        raise ValueError(
+            "A lexicon must have no blank words and no lone surrogates; got "
+            f"{text!r:.80}."
+        )
+    return text.strip()

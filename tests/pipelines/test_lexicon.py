@@ -1,0 +1,163 @@
+"""Rare words are corrected by a lexicon."""
+
+import pytest
+
+from keras_tfm.pipelines import Lexicon, Translator, presets
+from keras_tfm.pipelines.lexicon import are_related, words_of
+
+pytestmark = pytest.mark.backend("torch")  # text, which no backend changes
+WORDS = {"tip": ["mancia", "punta"], "ferry": ["traghetto"], "small": ["piccolo"]}
+LEXICON = Lexicon({**WORDS, "give up": ["arrendersi"]}, ["la", "nel"])
+
+
+@pytest.mark.parametrize(
+    ("word", "other", "related"),
+    [
+        ("ruhigen", "Ruhig", True),
+        ("Kopfkissen", "Kissen", True),
+        ("Kirchturm", "Kirche", True),
+        ("gata", "gato", True),
+        ("nonma", "nonna", False),
+        ("nonnoma", "nonna", False),
+        ("Ferien", "Fähre", False),
+        ("an", "and", False),
+    ],
+)
+def test_forms_and_compounds_are_related(word, other, related):
+    assert are_related(word, other) == are_related(other, word) == related
+
+
+def test_words_have_their_number_and_place():
+    words = words_of("«L'hôtel, c'est là-bas: dix-sept.»")
+    assert [tuple(word) for word in words] == [
+        (0, 3, "hôtel"),
+        (1, 12, "est"),
+        (2, 16, "là-bas"),
+        (3, 24, "dix-sept"),
+    ]
+
+
+def test_a_text_of_one_entry_has_its_translation():
+    assert LEXICON.whole("tip", "topo") == "mancia"
+    assert LEXICON.whole("¡Tip!", "Topo") == "¡Mancia!"
+    assert LEXICON.whole("tip", "la punta") == "la punta"
+    assert LEXICON.whole("give up.", "dare su") == "arrendersi."
+    assert LEXICON.whole("a tip", "topo") is None
+    assert LEXICON.whole("...", "...") is None
+
+
+def corrected(source, target, links):
+    for edit in sorted(LEXICON.corrections(source, target, links), reverse=True):
+        target = target[: edit.begin] + edit.text + target[edit.end :]
+    return target
+
+
+def test_the_word_that_attends_to_a_missing_one_is_replaced():
+    links = [(1, 0), (2, 1), (0, 2), (3, 3)]
+    source = "Is the tip included?"
+    assert corrected(source, "Il topo è incluso?", links) == "Il mancia è incluso?"
+    assert corrected(source, "Il topo, è?", links) == "Il mancia, è?"
+    assert corrected(source, "La punta è inclusa?", links) == "La punta è inclusa?"
+    # A first word has a capital; nothing attends to what was left out.
+    assert corrected("ferry boats", "Ferro, navi", [(0, 0)]) == "Traghetto, navi"
+    assert corrected(source, "È incluso?", [(0, 0), (3, 1)]) == "È incluso?"
+
+
+def test_some_words_are_never_replaced():
+    assert corrected("the tip", "nel naso", [(1, 0)]) == "nel naso"  # frequent
+    # A translation of another word, and a name that was copied
+    text = corrected("the small tip", "il piccola", [(2, 1)])
+    assert text == "il piccola"
+    assert corrected("My tip: Rome", "Il mio: Rome", [(1, 2)]) == "Il mio: Rome"
+
+
+def test_two_words_replace_two_words():
+    links = [(0, 0), (1, 0), (1, 1)]
+    assert corrected("ferry tip", "ferro topo", links) == "traghetto mancia"
+
+
+def test_a_lexicon_is_read_as_it_was_written(tmp_path):
+    file = tmp_path / "lexicon.tsv"
+    LEXICON.save(file)
+    read = Lexicon.load(file)
+    assert read.translations == LEXICON.translations
+    assert read.frequent == LEXICON.frequent and repr(read) == "<Lexicon: 4 words>"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"tip\n", "must have a translation of each word; got 'tip'"),
+        (b"tip\t \n", "no blank words"),
+        (b"tip\t\xff\n", "lexicon.tsv"),
+    ],
+)
+def test_a_damaged_lexicon_is_named(tmp_path, content, message):
+    file = tmp_path / "lexicon.tsv"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match="lexicon.tsv") as error:
+        Lexicon.load(file)
+    assert message in str(error.value)
+
+
+def test_wrong_arguments_are_rejected():
+    with pytest.raises(TypeError, match="a list of translations for each word"):
+        Lexicon({"tip": "mancia"})
+    with pytest.raises(TypeError, match="must hold str; got 3"):
+        Lexicon({"tip": [3]})
+    with pytest.raises(ValueError, match="lone surrogates"):
+        Lexicon({"tip": ["\ud800"]})
+    with pytest.raises(ValueError, match="`lexicon` must be a `Lexicon` or None"):
+        Translator.from_preset("en-de", lexicon={"tip": ["Trinkgeld"]})
+
+
+@pytest.fixture(scope="module")
+def translator():
+    words = {"ferry": ["Fähre"], "grandma": ["Oma"], "station": ["Bahnhof"]}
+    return Translator.from_preset("en-de", lexicon=Lexicon(words))
+
+
+def test_a_translator_corrects_words(translator):
+    assert translator("ferry") == "Fähre"
+    assert translator("Ferry!") == "Fähre!"
+    text = "Where can I buy tickets for the ferry?"
+    plain = translator.replace(lexicon=None)
+    assert "Fähre" in translator(text) and "Fähre" not in plain(text)
+    assert translator("WHERE IS THE STATION?") == "WO IST DER BAHNHOF?"
+    assert "OMA" in translator("HAPPY BIRTHDAY, GRANDMA!")
+    # Around protected spans
+    assert translator("ferry 🎉") == "Fähre 🎉"
+    assert "https://a.example" in translator("The ferry is at https://a.example.")
+
+
+def test_a_corrected_translation_has_scores_and_alignments(translator):
+    text = "Where can I buy tickets for the ferry?"
+    result = translator.translate(text, return_attention=True, num_hypotheses=2)
+    assert len(result.hypotheses) == 2 and result.score < 0
+    best = result.hypotheses[0]
+    words = best.text.split()
+    place = next(n for n, word in enumerate(words) if "Fähre" in word)
+    assert (7, place) in best.alignment
+    assert list(translator.stream(text))[-1] == translator.replace(beam_size=1)(text)
+
+
+def test_a_lexicon_is_saved_with_its_translator(translator, tmp_path):
+    translator.save(tmp_path)
+    loaded = Translator.load(tmp_path)
+    assert loaded.config.lexicon.translations == translator.config.lexicon.translations
+    assert loaded("ferry") == "Fähre"
+    loaded.replace(lexicon=None).save(tmp_path)
+    assert Translator.load(tmp_path).config.lexicon is None
+
+
+def test_each_preset_has_the_lexicon_of_its_direction():
+    expected = {"en-de": "Kissen", "en-fr": "oreiller", "en-es": "almohada"}
+    for item in presets():
+        if item.task != "translation":
+            continue
+        lexicon = Translator.from_preset(item.name).config.lexicon
+        assert len(lexicon.translations) > 5_000
+        if item.name in expected:
+            assert expected[item.name] in lexicon.translations["pillow"]
+    spanish = Translator.from_preset("en-fr", target_language="es").config.lexicon
+    assert "almohada" in spanish.translations["pillow"]
