@@ -91,6 +91,15 @@ class Lexicon:
     def __repr__(self) -> str:
         return f"<Lexicon: {len(self.translations):,} words>"
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Lexicon):
+            return NotImplemented
+        is_equal = self.translations == other.translations
+        return is_equal and self.frequent == other.frequent
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.translations))
+
     @classmethod
     def load(cls, file: str | os.PathLike) -> "Lexicon":
         """Reads what `save` wrote.

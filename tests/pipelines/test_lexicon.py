@@ -80,8 +80,8 @@ def test_a_lexicon_is_read_as_it_was_written(tmp_path):
     file = tmp_path / "lexicon.tsv"
     LEXICON.save(file)
     read = Lexicon.load(file)
-    assert read.translations == LEXICON.translations
-    assert read.frequent == LEXICON.frequent and repr(read) == "<Lexicon: 4 words>"
+    assert read == LEXICON and hash(read) == hash(LEXICON)
+    assert repr(read) == "<Lexicon: 4 words>" and read != Lexicon(WORDS)
 
 
 @pytest.mark.parametrize(
