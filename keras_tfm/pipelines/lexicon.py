@@ -78,7 +78,7 @@ class Lexicon:
         frequent: Collection[str] = (),
     ):
         self.translations = {
-            _checked(word): [_checked(text) for text in _listed(word, texts)]
+            _checked(word): [_checked(text) for text in _checked_list(word, texts)]
             for word, texts in translations.items()
         }
         self.frequent = [_checked(word) for word in frequent]
@@ -86,16 +86,16 @@ class Lexicon:
         self._keys = {
             word: tuple(map(key_of, texts)) for word, texts in self._texts.items()
         }
-        self._kept = frozenset(map(key_of, self.frequent))
+        self._frequent_keys = frozenset(map(key_of, self.frequent))
 
     def __repr__(self) -> str:
         return f"<Lexicon: {len(self.translations):,} words>"
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Lexicon):
+    def __eq__(self, value: object) -> bool:
+        if not isinstance(value, Lexicon):
             return NotImplemented
-        is_equal = self.translations == other.translations
-        return is_equal and self.frequent == other.frequent
+        is_equal = self.translations == value.translations
+        return is_equal and self.frequent == value.frequent
 
     def __hash__(self) -> int:
         return hash(tuple(self.translations))
@@ -156,12 +156,8 @@ class Lexicon:
         for text in self._keys[key]:
             if all(any(_are_related(w, part) for w in words) for part in text.split()):
                 return target
-        found = self._texts[key]
-        return (
-            source[: match.start()]
-            + _like(match[0], found[0])
-            + (source[match.end() :])
-        )
+        text = self._texts[key][0]
+        return source[: match.start()] + _like(match[0], text) + source[match.end() :]
 
     def missing(self, source: str, target: str) -> list[Word]:
         """Lists the words of a source whose translations a target lacks.
@@ -178,7 +174,7 @@ class Lexicon:
             keys = self._keys.get(key_of(word.text), ())
             is_missing = (
                 keys
-                and self._kept.isdisjoint(keys)
+                and self._frequent_keys.isdisjoint(keys)
                 and not any(_are_related(t, key) for t in targets for key in keys)
             )
             if is_missing:
@@ -202,7 +198,7 @@ class Lexicon:
             return []
         sources = words_of(source)
         copied = {word.text for word in sources if word.text[0].isupper()}
-        others = {
+        translations = {
             key for word in sources for key in self._keys.get(key_of(word.text), ())
         }
         free = [
@@ -210,8 +206,8 @@ class Lexicon:
             for word in words_of(target)
             if len(word.text) >= MIN_LENGTH
             and word.text not in copied
-            and key_of(word.text) not in self._kept
-            and not any(_are_related(key_of(word.text), key) for key in others)
+            and key_of(word.text) not in self._frequent_keys
+            and not any(_are_related(key_of(word.text), key) for key in translations)
         ]
         edits: dict[int, Edit] = {}
         for word in missing:
@@ -221,7 +217,7 @@ class Lexicon:
                 continue
             place = max(places, key=lambda w: len(w.text))
             text = self._texts[key_of(word.text)][0]
-            if not place.begin:
+            if not place.number:
                 text = _like(place.text, text)
             end = place.begin + len(place.text)
             edits[place.begin] = Edit(place.begin, end, text)
@@ -234,7 +230,7 @@ def words_of(text: str) -> list[Word]:
     Args:
         text: str.
     """
-    words, number, position = [], 0, 0
+    words, number = [], 0
     begins = [match.start() for match in re.finditer(r"\S+", text)]
     for position, word in find_words(text):
         while number + 1 < len(begins) and begins[number + 1] <= position:
@@ -243,11 +239,11 @@ def words_of(text: str) -> list[Word]:
     return words
 
 
-def are_related(word: str, other: str) -> bool:
+def are_related(first: str, second: str) -> bool:
     """Returns whether two words may be forms of one word, or a compound of it.
 
     Args:
-        word, other: str.
+        first, second: str.
 
     Example:
         ```python
@@ -258,25 +254,22 @@ def are_related(word: str, other: str) -> bool:
         assert not lexicon.are_related("Ferien", "Fähre")
         ```
     """
-    return _are_related(key_of(word), key_of(other))
+    return _are_related(key_of(first), key_of(second))
 
 
-def _are_related(word, other):
+def _are_related(first, second):
     """`are_related`, of the keys of two words."""
-    if word == other:
+    if first == second:
         return True
-    if word[:SHARED_LETTERS] == other[:SHARED_LETTERS]:
-        shared, lengths = (
-            len(os.path.commonprefix([word, other])),
-            (len(word), len(other)),
-        )
-        if shared >= max(SHARED_LETTERS, SHARED_PART * max(lengths)):
+    if first[:SHARED_LETTERS] == second[:SHARED_LETTERS]:
+        shared = len(os.path.commonprefix([first, second]))
+        if shared >= SHARED_PART * max(len(first), len(second)):
             return True
         # "Kirche" in "Kirchturm"
-        if shared > PART_LETTERS and shared >= min(lengths) - 1:
+        if shared > PART_LETTERS and shared >= min(len(first), len(second)) - 1:
             return True
-    is_part = len(word) >= PART_LETTERS <= len(other)
-    return is_part and (word in other or other in word)
+    is_part = len(first) >= PART_LETTERS <= len(second)
+    return is_part and (first in second or second in first)
 
 
 def _like(word, text):
@@ -284,7 +277,7 @@ def _like(word, text):
     return text[:1].upper() + text[1:] if word[:1].isupper() else text
 
 
-def _listed(word, texts):
+def _checked_list(word, texts):
     if isinstance(texts, str) or not isinstance(texts, Sequence):
         raise TypeError(
             "A lexicon must have a list of translations for each word; got "

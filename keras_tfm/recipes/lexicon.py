@@ -103,7 +103,7 @@ def make(
     """
     aligned = word_pairs.align(corpus.train, seed)
     well_known = {key_of(item.word) for item in aligned if item.count > max_count}
-    pairs = list(_listed(corpus)) if everyday_words else []
+    pairs = list(_everyday_pairs(corpus)) if everyday_words else []
     pairs += [(item.word, text) for item in aligned for text in _likely(item)]
     translations: dict[str, dict[str, str]] = collections.defaultdict(dict)
     forms: dict[str, str] = {}  # of each word, as it is written
@@ -138,7 +138,7 @@ def _likely(item):
     ]
 
 
-def _listed(corpus):
+def _everyday_pairs(corpus):
     """Words and expressions of the lists, without articles."""
     if not has_tables(corpus.source, corpus.target):
         return

@@ -59,12 +59,10 @@ def find(pairs: Pairs, seed: int) -> list[tuple[str, str]]:
         ```
     """
     aligned = [item for item in align(pairs, seed) if item.count >= MIN_COUNT]
-    found = [
-        (item.word, *item.translations[0]) for item in aligned if item.translations
-    ]
+    best = [(x.word, *x.translations[0]) for x in aligned if x.translations]
     return [
         (word, translation)
-        for word, translation, probability in found
+        for word, translation, probability in best
         if probability >= MIN_PROBABILITY and min(len(word), len(translation)) > 1
     ]
 

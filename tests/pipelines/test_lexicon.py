@@ -11,7 +11,7 @@ LEXICON = Lexicon({**WORDS, "give up": ["arrendersi"]}, ["la", "nel"])
 
 
 @pytest.mark.parametrize(
-    ("word", "other", "related"),
+    ("word", "second", "related"),
     [
         ("ruhigen", "Ruhig", True),
         ("Kopfkissen", "Kissen", True),
@@ -23,8 +23,8 @@ LEXICON = Lexicon({**WORDS, "give up": ["arrendersi"]}, ["la", "nel"])
         ("an", "and", False),
     ],
 )
-def test_forms_and_compounds_are_related(word, other, related):
-    assert are_related(word, other) == are_related(other, word) == related
+def test_forms_and_compounds_are_related(word, second, related):
+    assert are_related(word, second) == are_related(second, word) == related
 
 
 def test_words_have_their_number_and_place():

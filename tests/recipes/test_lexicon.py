@@ -29,26 +29,26 @@ def corpus():
 
 
 def test_rare_words_have_the_translations_of_the_corpus(corpus):
-    made = lexicon.make(corpus)
-    assert made.translations["cat"][0] == "Katze"
-    assert made.translations["finds"] == ["findet"]
+    words = lexicon.make(corpus)
+    assert words.translations["cat"][0] == "Katze"
+    assert words.translations["finds"] == ["findet"]
     # A name stays as it is; "the" and "a" are in more sentences than MAX_COUNT.
-    assert not {"Rome", "the", "a", "The"} & set(made.translations)
-    assert "das" in made.frequent
+    assert not {"Rome", "the", "a", "The"} & set(words.translations)
+    assert "das" in words.frequent
     assert "cat" not in lexicon.make(corpus, max_count=5).translations
 
 
 def test_lists_come_first_and_have_no_held_out_texts(corpus):
-    made = lexicon.make(corpus, everyday_words=True).translations
-    assert made["mother"] == ["Mutter"] and made["January"] == ["Januar"]
-    assert made["dog"][0] == "Hund" and "the mother" not in made
-    assert made["see you soon"] == ["bis bald"]
-    assert "the tree" not in made
+    words = lexicon.make(corpus, everyday_words=True).translations
+    assert words["mother"] == ["Mutter"] and words["January"] == ["Januar"]
+    assert words["dog"][0] == "Hund" and "the mother" not in words
+    assert words["see you soon"] == ["bis bald"]
+    assert "the tree" not in words
 
 
 def test_a_corpus_of_other_languages_has_no_lists(corpus):
-    other = corpora.Corpus("toy", "en", "fi", *3 * [corpus.train], "", "", [])
-    assert "mother" not in lexicon.make(other, everyday_words=True).translations
+    finnish = corpora.Corpus("toy", "en", "fi", *3 * [corpus.train], "", "", [])
+    assert "mother" not in lexicon.make(finnish, everyday_words=True).translations
 
 
 def test_the_command_writes_a_file(corpus, tmp_path, capsys):
