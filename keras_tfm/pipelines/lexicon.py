@@ -145,16 +145,19 @@ class Lexicon:
             target: str, the translation of a model.
 
         Returns:
-            `target` if it has a translation of the entry; else the first one,
-            with the punctuation of the source. None if there is no such entry.
+            `target` if it is a translation of the entry, or one with an article
+            before it; else the first translation, with the punctuation of the
+            source. None if there is no such entry.
         """
         match = _ENTRY.search(source)
         key = key_of(match[0]) if match else ""
         if key not in self._keys:
             return None
-        words = [key_of(word.text) for word in words_of(target)]
-        for text in self._keys[key]:
-            if all(any(_are_related(w, part) for w in words) for part in text.split()):
+        words = _word_keys(target)
+        for text in self._texts[key]:
+            parts = _word_keys(text)
+            has_article = len(words) == len(parts) + 1
+            if words[has_article:] == parts:
                 return target
         text = self._texts[key][0]
         return source[: match.start()] + _like(match[0], text) + source[match.end() :]
@@ -169,7 +172,7 @@ class Lexicon:
             list of `Word`, without those that may become a frequent word, which
             a translation may well leave out.
         """
-        targets, missing = [key_of(word.text) for word in words_of(target)], []
+        targets, missing = _word_keys(target), []
         for word in words_of(source):
             keys = self._keys.get(key_of(word.text), ())
             is_missing = (
@@ -237,6 +240,10 @@ def words_of(text: str) -> list[Word]:
             number += 1
         words.append(Word(number, position, word))
     return words
+
+
+def _word_keys(text):
+    return [key_of(word) for _, word in find_words(text)]
 
 
 def are_related(first: str, second: str) -> bool:

@@ -42,6 +42,8 @@ def test_a_text_of_one_entry_has_its_translation():
     assert LEXICON.whole("¡Tip!", "Topo") == "¡Mancia!"
     assert LEXICON.whole("tip", "la punta") == "la punta"
     assert LEXICON.whole("give up.", "dare su") == "arrendersi."
+    assert LEXICON.whole("tip", "la punta del naso") == "mancia"
+    assert LEXICON.whole("ferry", "traghetti") == "traghetto"
     assert LEXICON.whole("a tip", "topo") is None
     assert LEXICON.whole("...", "...") is None
 
