@@ -92,7 +92,8 @@ def finish(
         translator: `Translator`.
         sources: list of `SegmentedText`.
         decoded: `Hypotheses` with B = 1, one for each segment.
-        fixed: ints, indices of texts that cannot be decoded again.
+        fixed: ints, indices of texts that cannot be decoded again and whose
+            words stay, since a prefix or constraints decide them.
         options: dict of the options that were changed for this call, or None.
         check_time: function that is called after each batch that is decoded
             again; it may raise.
@@ -102,8 +103,8 @@ def finish(
     """
     items = [(n, segment) for n, source in enumerate(sources) for segment in source[1]]
     finished = [
-        finish_segment(translator, segment, hypotheses)
-        for (_, segment), hypotheses in zip(items, decoded, strict=True)
+        finish_segment(translator, segment, hypotheses, text not in fixed)
+        for (text, segment), hypotheses in zip(items, decoded, strict=True)
     ]
     options = options or {}
     samples = translator._decoders.get(options).options.samples
@@ -122,7 +123,10 @@ def finish(
 
 
 def finish_segment(
-    translator: "Translator", segment: Segment, hypotheses: Hypotheses
+    translator: "Translator",
+    segment: Segment,
+    hypotheses: Hypotheses,
+    corrects: bool = True,
 ) -> Finished:
     """Makes the texts of the hypotheses of a segment.
 
@@ -130,6 +134,7 @@ def finish_segment(
         translator: `Translator`.
         segment: `Segment`.
         hypotheses: `Hypotheses` with B = 1.
+        corrects: bool. Correct words by the lexicon.
     """
     texts, faults, marked_texts = [], [], []
     for n, (length, score) in enumerate(
@@ -142,7 +147,12 @@ def finish_segment(
         if segment.steps is not None:
             attention = hypotheses.attention
             weights = None if attention is None else attention[0, n]
-            marked_texts[-1], fault = _mark(translator, segment, ids, text, weights)
+            corrected = text, [], 0
+            if corrects:
+                corrected = _correct(translator, segment, ids, text, weights)
+            marked_texts[-1], fault = _mark(
+                translator, segment, ids, *corrected, weights
+            )
             text = segment.steps.restore(marked_texts[-1])
             if translator.config.avoid_loops and has_loop(text):
                 fault = fault._replace(loops=not has_loop(segment.steps.source))
@@ -152,11 +162,12 @@ def finish_segment(
     return Finished(segment, hypotheses, texts, faults, marked_texts)
 
 
-def _mark(translator, segment, ids, text, attention):
+def _mark(translator, segment, ids, text, corrections, missed, attention):
     """The text of one hypothesis with markers, and its faults."""
     steps = segment.steps
-    text, corrections, missed = _correct(translator, segment, ids, text, attention)
     edits, faults = replace_copies(text, steps.stand_ins)
+    # A word may have a stand-in as a part, such as "Anna-Ferry".
+    corrections = [c for c in corrections if not _overlaps(c, edits)]
     copied = {edit.text for edit in edits}
     offsets = {m: index for m, index in steps.offsets.items() if m not in copied}
     edits, offsets = join_elements(steps.text, steps.spans, edits, offsets)
@@ -201,10 +212,11 @@ def _correct(translator, segment, ids, text, attention):
         token_words(translator.vocabulary, row),
         token_words(translator.target_vocabulary, ids),
     )
-    corrections = lexicon.corrections(steps.model_text, text, links)
-    stand_ins = set(steps.stand_ins.values())
-    edits = [e for e in corrections if text[e.begin : e.end] not in stand_ins]
-    return text, edits, len(missing)
+    return text, lexicon.corrections(steps.model_text, text, links), len(missing)
+
+
+def _overlaps(edit, others):
+    return any(edit.begin < e.end and e.begin < edit.end for e in others)
 
 
 def _align(translator, segment, ids, attention):

@@ -18,6 +18,7 @@ MIN_LENGTH = 3  # letters of a word that is replaced
 # Words that share so many letters at their beginnings are forms of one word.
 SHARED_LETTERS, SHARED_PART = 3, 0.65
 PART_LETTERS = 4  # of a word that may be a part of a compound
+_SEPARATORS = frozenset("\t\n\r\ufeff")  # of the file
 _ENTRY = re.compile(r"[^\W_](?:.*[^\W_])?", re.DOTALL)  # without outer marks
 
 
@@ -53,7 +54,8 @@ class Lexicon:
             as articles.
 
     Raises:
-        ValueError: a word is blank, or has no translation.
+        ValueError: a word is blank, has no translation, or a character that
+            its file cannot hold, such as a tab.
         TypeError: a word or a translation is not text.
 
     Source: Luong et al. 2015, https://arxiv.org/abs/1410.8206, section 3, who
@@ -110,7 +112,8 @@ class Lexicon:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: a row has no translation, or the file is damaged.
+            ValueError: a row has no translation, a word has two rows, or the
+                file is damaged.
         """
         translations: dict[str, list[str]] = {}
         frequent: list[str] = []
@@ -120,6 +123,8 @@ class Lexicon:
                 if isinstance(row, Fault):
                     raise row.error(os.fspath(file), line)
                 word, *texts = row
+                if word in translations:
+                    raise ValueError(f"line {line} has the word {word!r:.80} again")
                 if word:
                     translations[word] = texts
                 else:
@@ -132,7 +137,7 @@ class Lexicon:
         Args:
             file: path.
         """
-        rows = [["", *self.frequent]] if self.frequent else []
+        rows = [["", *self.frequent]]
         rows += [[word, *texts] for word, texts in self.translations.items()]
         text = "".join("\t".join(row) + "\n" for row in rows)
         pathlib.Path(file).write_text(text, encoding="utf-8")
@@ -306,4 +311,10 @@ def _checked(text):
             "A lexicon must have no blank words and no lone surrogates; got "
             f"{text!r:.80}."
         )
-    return text.strip()
+    text = text.strip()
+    if not _SEPARATORS.isdisjoint(text):
+        raise ValueError(
+            "A lexicon must have no tabs, line breaks and byte order marks, which its "
+            f"file cannot hold; got {text!r:.80}. Replace them by spaces."
+        )
+    return text

@@ -1,8 +1,12 @@
 """Rare words are corrected by a lexicon."""
 
+import numpy as np
 import pytest
 
+from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.pipelines import Lexicon, Translator, presets
+from keras_tfm.pipelines.alignment import token_words
+from keras_tfm.pipelines.finishing import finish_segment
 from keras_tfm.pipelines.lexicon import are_related, words_of
 
 pytestmark = pytest.mark.backend("torch")  # text, which no backend changes
@@ -86,9 +90,23 @@ def test_a_lexicon_is_read_as_it_was_written(tmp_path):
     assert repr(read) == "<Lexicon: 4 words>" and read != Lexicon(WORDS)
 
 
+@pytest.mark.parametrize("lexicon", [Lexicon({}), Lexicon({"BZh": ["x"]})])
+def test_any_lexicon_can_be_read(lexicon, tmp_path):
+    lexicon.save(tmp_path / "lexicon.tsv")
+    assert Lexicon.load(tmp_path / "lexicon.tsv") == lexicon
+
+
+@pytest.mark.parametrize("text", ["a\tb", "a\nb", "a\rb", "\ufeffa"])
+def test_characters_that_a_file_cannot_hold_are_rejected(text):
+    for arguments in (({text: ["x"]},), ({"x": [text]},), ({}, [text])):
+        with pytest.raises(ValueError, match="no tabs, line breaks"):
+            Lexicon(*arguments)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (b"tip\tmancia\ntip\tpunta\n", "line 2 has the word 'tip' again"),
         (b"tip\n", "must have a translation of each word; got 'tip'"),
         (b"tip\t \n", "no blank words"),
         (b"tip\t\xff\n", "lexicon.tsv"),
@@ -130,6 +148,45 @@ def test_a_translator_corrects_words(translator):
     # Around protected spans
     assert translator("ferry 🎉") == "Fähre 🎉"
     assert "https://a.example" in translator("The ferry is at https://a.example.")
+
+
+def test_prefixes_and_constraints_take_precedence(translator):
+    for text in ("ferry", "ferry\nThe ferry is late.", "Where is the ferry?"):
+        best = translator.translate(text, target_prefix="Die rote")
+        assert best.text.startswith("Die rote")
+        assert list(translator.stream(text, "Die rote"))[-1].startswith("Die rote")
+        best = translator.translate(text, constraints=["Apfel", "Torf"])
+        assert "Apfel" in best.text and "Torf" in best.text
+    texts = translator.translate(["ferry", "ferry"], target_prefix=["Die rote", None])
+    assert texts[0].text.startswith("Die rote") and texts[1].text == "Fähre"
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("Die {}-Torfe weint.", "Die https://a.example-Torfe weint."),
+        ("Die Torfe-{} weint.", "Die Torfe-https://a.example weint."),
+        ("Die Torfer {} weint.", "Die Fähre https://a.example weint."),
+    ],
+)
+def test_a_protected_span_is_not_corrected(translator, target, expected):
+    [source] = translator.encode(["The ferry https://a.example waits."])
+    [segment] = source.segments
+    [stand_in] = segment.steps.stand_ins.values()
+    [ids] = translator.target_vocabulary.encode([target.format(stand_in)])
+    attention = np.zeros((1, 1, len(ids), len(segment.ids)), "float32")
+    row = translator.config.without_affixes(segment.ids)
+    words = np.array(token_words(translator.vocabulary, row))
+    begin = len(translator.config.source_prefix)
+    attention[..., begin : begin + len(row)] = words == 1  # "ferry"
+    hypotheses = Hypotheses(
+        np.array(ids, "int32")[None, None],
+        np.zeros((1, 1), "float32"),
+        np.array([[len(ids)]]),
+        attention=attention,
+    )
+    finished = finish_segment(translator, segment, hypotheses)
+    assert finished.texts == [expected]
 
 
 def test_a_corrected_translation_has_scores_and_alignments(translator):
