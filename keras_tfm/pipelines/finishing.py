@@ -215,8 +215,8 @@ def _correct(translator, segment, ids, text, attention):
     return text, lexicon.corrections(steps.model_text, text, links), len(missing)
 
 
-def _overlaps(edit, others):
-    return any(edit.begin < e.end and e.begin < edit.end for e in others)
+def _overlaps(edit, edits):
+    return any(edit.begin < e.end and e.begin < edit.end for e in edits)
 
 
 def _align(translator, segment, ids, attention):
