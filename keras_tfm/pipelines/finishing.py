@@ -92,8 +92,8 @@ def finish(
         translator: `Translator`.
         sources: list of `SegmentedText`.
         decoded: `Hypotheses` with B = 1, one for each segment.
-        fixed: ints, indices of texts that cannot be decoded again and whose
-            words stay, since a prefix or constraints decide them.
+        fixed: ints, indices of texts that are not decoded again and whose words
+            stay, since a prefix or constraints decide them.
         options: dict of the options that were changed for this call, or None.
         check_time: function that is called after each batch that is decoded
             again; it may raise.
@@ -102,16 +102,17 @@ def finish(
         One list for each text.
     """
     items = [(n, segment) for n, source in enumerate(sources) for segment in source[1]]
+    options = options or {}
+    if translator._decoders.get(options).options.samples:
+        fixed = range(len(sources))
     finished = [
         finish_segment(translator, segment, hypotheses, text not in fixed)
         for (text, segment), hypotheses in zip(items, decoded, strict=True)
     ]
-    options = options or {}
-    samples = translator._decoders.get(options).options.samples
     faulty = [
         n
         for n, (text, _) in enumerate(items)
-        if text not in fixed and not samples and _can_improve(translator, finished[n])
+        if text not in fixed and _can_improve(translator, finished[n])
     ]
     repaired = decode_again(
         translator, [finished[n] for n in faulty], options, check_time
@@ -149,7 +150,7 @@ def finish_segment(
             weights = None if attention is None else attention[0, n]
             corrected = text, [], 0
             if corrects:
-                corrected = _correct(translator, segment, ids, text, weights)
+                corrected = _correct(translator, segment, ids, text, weights, not n)
             marked_texts[-1], fault = _mark(
                 translator, segment, ids, *corrected, weights
             )
@@ -192,27 +193,33 @@ def _mark(translator, segment, ids, text, corrections, missed, attention):
     return marked_text, Faults(False, *counts)
 
 
-def _correct(translator, segment, ids, text, attention):
+def _correct(translator, segment, ids, text, attention, is_best):
     """A translation by the lexicon: the text, its corrections as edits, and the
     number of words that it lacked before."""
-    lexicon, steps = translator.config.lexicon, segment.steps
-    if lexicon is None:
+    config, steps = translator.config, segment.steps
+    if config.lexicon is None:
         return text, [], 0
+    source = steps.model_text
     if not steps.spans:
-        whole = lexicon.whole(steps.model_text, text)
-        if whole is not None:
-            return whole, [], 0
-    missing = lexicon.missing(steps.model_text, text)
+        whole = config.lexicon.whole(source, text)
+        if whole is not None:  # further hypotheses stay as they are
+            return whole if is_best else text, [], 0
+    stand_ins = set(steps.stand_ins.values())
+
+    def is_name(word):
+        return word in stand_ins or not config.names.knows(word)
+
+    missing = config.lexicon.missing(source, text, is_name)
     if not missing or attention is None:
         return text, [], len(missing)
-    begin = len(translator.config.source_prefix)
-    row = translator.config.without_affixes(segment.ids)
+    begin, row = len(config.source_prefix), config.without_affixes(segment.ids)
     links = attended_words(
         attention[:, begin : begin + len(row)],
         token_words(translator.vocabulary, row),
         token_words(translator.target_vocabulary, ids),
     )
-    return text, lexicon.corrections(steps.model_text, text, links), len(missing)
+    edits = config.lexicon.corrections(missing, source, text, links)
+    return text, edits, len(missing)
 
 
 def _overlaps(edit, edits):

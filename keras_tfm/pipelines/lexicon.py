@@ -3,7 +3,8 @@
 import os
 import pathlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from keras_tfm.file_reading import reading
@@ -18,8 +19,9 @@ MIN_LENGTH = 3  # letters of a word that is replaced
 # Words that share so many letters at their beginnings are forms of one word.
 SHARED_LETTERS, SHARED_PART = 3, 0.65
 PART_LETTERS = 4  # of a word that may be a part of a compound
+GENITIVE = 2  # letters that a name may have more
 _SEPARATORS = frozenset("\t\n\r\ufeff")  # of the file
-_ENTRY = re.compile(r"[^\W_](?:.*[^\W_])?", re.DOTALL)  # without outer marks
+_ENTRY = re.compile(r"[^\W_](?:.*[^\W_])?", re.DOTALL)  # without outer punctuation
 
 
 class Word(NamedTuple):
@@ -42,14 +44,14 @@ class Lexicon:
     A small model that saw a word a few times often writes another word that
     begins alike, or one that does not exist: "Metzger" becomes "metrcy". A
     lexicon from the word alignment of the same corpus has its translation.
-    If a translation has no form of any translation of a word, the word that
-    attends to it is replaced by the first one. Articles and endings may not
-    suit it.
+    If a target has no form of any translation of a source word, the target word
+    that attends to the source word is replaced by the first translation.
+    Articles and endings may not suit the new word.
 
     Args:
         translations: dict from words of the source language to a list of
-            translations, the best first. A key of several words is only
-            found as a whole text.
+            translations, the best first. An entry of several words, or whose
+            first translation has several, is only found as a whole text.
         frequent: words of the target language that are never replaced, such
             as articles.
 
@@ -67,9 +69,10 @@ class Lexicon:
 
         lexicon = Lexicon({"tip": ["mancia"], "ferry": ["traghetto"]})
         assert lexicon.whole("Ferry!", "Ferro!") == "Traghetto!"
-        links = [(1, 0), (2, 1), (0, 2), (3, 3)]
         source, target = "Is the tip included?", "Il topo è incluso?"
-        [edit] = lexicon.corrections(source, target, links)
+        missing = lexicon.missing(source, target)
+        links = [(1, 0), (2, 1), (0, 2), (3, 3)]
+        [edit] = lexicon.corrections(missing, source, target, links)
         assert target[edit.begin : edit.end] == "topo" and edit.text == "mancia"
         ```
     """
@@ -83,12 +86,28 @@ class Lexicon:
             _checked(word): [_checked(text) for text in _checked_list(word, texts)]
             for word, texts in translations.items()
         }
+        if isinstance(frequent, str):
+            raise TypeError(f"`frequent` must be a list of str; got {frequent!r:.80}.")
         self.frequent = [_checked(word) for word in frequent]
         self._texts = {key_of(w): texts for w, texts in self.translations.items()}
-        self._keys = {
-            word: tuple(map(key_of, texts)) for word, texts in self._texts.items()
-        }
         self._frequent_keys = frozenset(map(key_of, self.frequent))
+        self._accepted = {
+            word: keys
+            for word, texts in self._texts.items()
+            if (keys := self._accepted_keys(word, texts))
+        }
+
+    def _accepted_keys(self, word, texts):
+        """The keys of words that translate a word inside a sentence; none where
+        it is not replaced: by several words, or by a frequent one."""
+        parts = [text.split() for text in texts]
+        if " " in word or len(parts[0]) > 1:
+            return ()
+        single = {key_of(words[0]) for words in parts if len(words) == 1}
+        if not self._frequent_keys.isdisjoint(single):
+            return ()
+        several = {key_of(w) for words in parts for w in words if len(words) > 1}
+        return tuple(single | {key for key in several if len(key) >= PART_LETTERS})
 
     def __repr__(self) -> str:
         return f"<Lexicon: {len(self.translations):,} words>"
@@ -100,7 +119,7 @@ class Lexicon:
         return is_equal and self.frequent == value.frequent
 
     def __hash__(self) -> int:
-        return hash(tuple(self.translations))
+        return hash(frozenset(self.translations))
 
     @classmethod
     def load(cls, file: str | os.PathLike) -> "Lexicon":
@@ -156,7 +175,7 @@ class Lexicon:
         """
         match = _ENTRY.search(source)
         key = key_of(match[0]) if match else ""
-        if key not in self._keys:
+        if key not in self._texts:
             return None
         words = _word_keys(target)
         for text in self._texts[key]:
@@ -167,32 +186,42 @@ class Lexicon:
         text = self._texts[key][0]
         return source[: match.start()] + _like(match[0], text) + source[match.end() :]
 
-    def missing(self, source: str, target: str) -> list[Word]:
+    def missing(
+        self,
+        source: str,
+        target: str,
+        is_name: Callable[[str], bool] = lambda word: True,
+    ) -> list[Word]:
         """Lists the words of a source whose translations a target lacks.
 
         Args:
             source, target: str.
+            is_name: function that says of a word with a capital that the target
+                copies whether it is a name. A name is not missing.
 
         Returns:
             list of `Word`, without those that may become a frequent word, which
             a translation may well leave out.
         """
-        targets, missing = _word_keys(target), []
+        target_words = [word for _, word in find_words(target)]
+        targets = {key_of(word) for word in target_words} - self._frequent_keys
+        missing = []
         for word in words_of(source):
-            keys = self._keys.get(key_of(word.text), ())
-            is_missing = (
-                keys
-                and self._frequent_keys.isdisjoint(keys)
-                and not any(_are_related(t, key) for t in targets for key in keys)
-            )
-            if is_missing:
+            keys = self._accepted.get(key_of(word.text), ())
+            if not keys or any(_are_related(t, key) for t in targets for key in keys):
+                continue
+            is_copied = any(_is_copy(word.text, text) for text in target_words)
+            if not (is_copied and is_name(word.text)):
                 missing.append(word)
         return missing
 
-    def corrections(self, source: str, target: str, links: Alignment) -> list[Edit]:
+    def corrections(
+        self, missing: Sequence[Word], source: str, target: str, links: Alignment
+    ) -> list[Edit]:
         """Returns the replacements of wrong words in a translation.
 
         Args:
+            missing: list of `Word`, from `missing`.
             source, target: str.
             links: pairs of int, the index of a source word and that of a target
                 word that attends to it, as `split()` separates words.
@@ -201,34 +230,36 @@ class Lexicon:
             list of `Edit` of the target. A word is not replaced if it is
             frequent, translates another word, or is a name that was copied.
         """
-        missing = self.missing(source, target)
-        if not missing:
-            return []
-        sources = words_of(source)
-        copied = {word.text for word in sources if word.text[0].isupper()}
+        translated = [word for word in words_of(source) if word not in missing]
         translations = {
-            key for word in sources for key in self._keys.get(key_of(word.text), ())
+            key
+            for word in translated
+            for key in self._accepted.get(key_of(word.text), ())
         }
         free = [
             word
             for word in words_of(target)
             if len(word.text) >= MIN_LENGTH
-            and word.text not in copied
             and key_of(word.text) not in self._frequent_keys
+            and not any(
+                _is_copy(source_word.text, word.text) for source_word in translated
+            )
             and not any(_are_related(key_of(word.text), key) for key in translations)
         ]
         edits: dict[int, Edit] = {}
         for word in missing:
             numbers = {target for source, target in links if source == word.number}
-            places = [w for w in free if w.number in numbers and w.begin not in edits]
-            if not places:
+            candidates = [
+                w for w in free if w.number in numbers and w.begin not in edits
+            ]
+            if not candidates:
                 continue
-            place = max(places, key=lambda w: len(w.text))
+            wrong = max(candidates, key=lambda w: len(w.text))
             text = self._texts[key_of(word.text)][0]
-            if not place.number:
-                text = _like(place.text, text)
-            end = place.begin + len(place.text)
-            edits[place.begin] = Edit(place.begin, end, text)
+            if not wrong.number:
+                text = _like(wrong.text, text)
+            end = wrong.begin + len(wrong.text)
+            edits[wrong.begin] = Edit(wrong.begin, end, text)
         return list(edits.values())
 
 
@@ -280,8 +311,17 @@ def _are_related(first, second):
         # "Kirche" in "Kirchturm"
         if shared > PART_LETTERS and shared >= min(len(first), len(second)) - 1:
             return True
-    is_part = len(first) >= PART_LETTERS <= len(second)
-    return is_part and (first in second or second in first)
+    if not len(first) >= PART_LETTERS <= len(second):
+        return False
+    shorter, longer = sorted((first, second), key=len)
+    return longer.startswith(shorter) or longer.endswith(shorter)
+
+
+def _is_copy(word, target_word):
+    """Whether a target has a word with a capital, perhaps in the genitive."""
+    if not word[0].isupper() or not target_word.startswith(word):
+        return False
+    return len(target_word) <= len(word) + GENITIVE
 
 
 def _like(word, text):
@@ -311,7 +351,7 @@ def _checked(text):
             "A lexicon must have no blank words and no lone surrogates; got "
             f"{text!r:.80}."
         )
-    text = text.strip()
+    text = unicodedata.normalize("NFC", text.strip())
     if not _SEPARATORS.isdisjoint(text):
         raise ValueError(
             "A lexicon must have no tabs, line breaks and byte order marks, which its "

@@ -95,13 +95,18 @@ class Names:
             if not word[0].isupper() or len(word) < MIN_LENGTH:
                 continue
             is_damaged = key_of(word) in tripled
-            if word.isupper() and not self._knows(word) and not _is_in(target, word):
+            if word.isupper() and not self.knows(word) and not _is_in(target, word):
                 is_damaged |= _has_similar(word, source, acronyms)
             if is_damaged and not any(first <= begin < last for first, last in runs):
                 places.append((begin, begin + len(word)))
         return places
 
-    def _knows(self, word):
+    def knows(self, word: str) -> bool:
+        """Returns whether a word is known, or a form of a known one.
+
+        Args:
+            word: str.
+        """
         key = key_of(word)
         stems = [key[: -len(end)] for end in ENDINGS if key.endswith(end)]
         forms = [key, *(stem for stem in stems if len(stem) >= MIN_LENGTH)]
@@ -119,7 +124,7 @@ class Names:
         begins, reached = [0], {0}
         for begin in begins:  # grows
             for end in range(begin + MIN_LENGTH, len(key) + 1):
-                if not self._knows(key[begin:end]):
+                if not self.knows(key[begin:end]):
                     continue
                 for link in LINKS:
                     reach = end + len(link)
@@ -139,7 +144,7 @@ class Names:
             if not may_be_name or len(word) < MIN_LENGTH:
                 continue
             is_next = bool(runs) and text[runs[-1][1] : begin] == " "
-            if self._knows(word) and (self._nouns_are_capitalized or not is_next):
+            if self.knows(word) and (self._nouns_are_capitalized or not is_next):
                 continue
             first = runs.pop()[0] if is_next else begin
             runs.append((first, begin + len(word)))

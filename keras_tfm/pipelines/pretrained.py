@@ -16,7 +16,7 @@ from keras_tfm.file_reading import read_json, reading
 from keras_tfm.pipelines.packaged import PACKAGED, packaged_folder
 from keras_tfm.pipelines.saving import (
     KNOWN_WORDS,
-    LEXICON,
+    LEXICONS,
     UNFINISHED,
     read_model,
     read_words,
@@ -31,7 +31,7 @@ from keras_tfm.zoo.repositories import HUB, download
 # Files of `save`, CTranslate2 and KerasHub in a repository.
 REPOSITORY_FILES = [
     *("model.keras", "*.model", "shortlist.npz", "model.bin", "*vocabulary.*"),
-    *(KNOWN_WORDS, LEXICON),
+    *(KNOWN_WORDS, LEXICONS),
     *KERAS_HUB_FILES,
 ]
 # Small files that tell these repositories from those of transformers.
@@ -234,7 +234,9 @@ def _read_folder(folder, description, target_language):
         languages = [*map(str, description.get("languages", ()))]
     if target_language is not None:
         languages[1:] = [target_language]
-    arguments = {**read_words(folder, "-".join(languages)), **options}
+    # `Translator.load` reads those beside a saved model.
+    words = {} if model == folder else read_words(folder, "-".join(languages))
+    arguments = {**words, **options}
     with reading(file, "the description of a preset"):
         has_tags = bool(description.get("language_tags"))  # of several languages
         # A saved translator has the tag of its language in translator.json.

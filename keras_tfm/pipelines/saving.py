@@ -38,6 +38,7 @@ UNFINISHED, CHECKPOINTS = "unfinished", "averages"
 SHORTLIST = "shortlist.npz"  # of a translator that has one
 KNOWN_WORDS = "known_words.txt"  # of a translator that has them, one a line
 LEXICON = "lexicon.tsv"  # of a translator that has one
+LEXICONS = "lexicon*.tsv"  # also those of the directions of one model
 VERSION = "keras_tfm"  # entry of both JSON files: which version wrote them
 # Not in translator.json: what the vocabulary knows; the shortlist, which has a
 # file; what is best on one machine; and functions, which JSON cannot hold.
@@ -167,7 +168,8 @@ def read_words(folder: pathlib.Path, direction: str = "") -> dict[str, Any]:
 
     Args:
         folder: path.
-        direction: str, such as `"en-de"`: the lexicon may be one of several.
+        direction: str. For `"en-de"` it reads `lexicon.en-de.tsv` if the folder
+            has that, else `lexicon.tsv`.
 
     Raises:
         ValueError: a file is damaged.

@@ -4,6 +4,7 @@ import base64
 import html
 import io
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +18,7 @@ from keras_tfm.pipelines.alignment import (
 )
 from keras_tfm.pipelines.finishing import Finished
 from keras_tfm.pipelines.segmentation import SegmentedText
+from keras_tfm.pipelines.span_patterns import MARKER
 
 if TYPE_CHECKING:
     from keras_tfm.pipelines.translator import Translator
@@ -31,7 +33,8 @@ class Hypothesis(NamedTuple):
             infinity for an empty source. The score of a text in several
             segments is the mean of their scores, weighted by their numbers of
             tokens. None if scores were not requested.
-        tokens: list of T str, subword tokens with the end token.
+        tokens: list of T str, subword tokens with the end token, as the model
+            wrote them, before the steps around the model.
         attention: float32 `(T, S)`, cross-attention of each target token to
             each source token, 0 between segments; or None if not requested.
         truncated: bool. True if decoding stopped at `max_decoding_length`
@@ -221,16 +224,26 @@ def _align(translator, source, finished, n):
     for number, (segment, decoded, *_, marked_texts) in enumerate(finished):
         target = decoded.ids[0, n, : decoded.lengths[0, n]].tolist()
         row = rows[number]
-        words = map(token_words, sides, (row, target))
+        words = list(map(token_words, sides, (row, target)))
         weights = decoded.attention[0, n, :, begin : begin + len(row)]
         links = align_words(weights, *words)
         if segment.steps is not None:
+            links = _of_corrected_words(links, words[1], marked_texts[n])
             links = segment.steps.align(links, marked_texts[n])
             sources[number] = segment.steps.source
         alignments.append(links)
     texts = [part.texts[n] for part in finished]
     separators = [part.segment.separator for part in finished] + [source.trailing]
     return join_alignments(alignments, (sources, texts), separators)
+
+
+def _of_corrected_words(links, target_words, marked_text):
+    """The links of a translation that the lexicon may have replaced as a whole,
+    by another number of words: then each word is linked to each."""
+    count = len(re.sub(MARKER, "", marked_text).split())
+    if count == max(target_words, default=-1) + 1 or re.search(MARKER, marked_text):
+        return links
+    return [(i, j) for i in {i for i, _ in links} for j in range(count)]
 
 
 def merge_equal(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:

@@ -252,7 +252,7 @@ class Translator(BaseTranslator):
         """Compiles functions for some lengths, see `Decoder.warm_up`.
 
         This includes functions that decode a segment again if its translation
-        lost a protected span, a number or a name.
+        lost a protected span, a number, a name or a word of the lexicon.
 
         Args:
             lengths: ints >= 1, in source tokens, with prefix and suffix.
@@ -273,7 +273,8 @@ class Translator(BaseTranslator):
         """Returns a translator of the same model with some arguments changed.
 
         The new translator shares the compiled functions, unless fields of
-        `decode.Options` change.
+        `decode.Options` change. With another language tag (`source_prefix`,
+        `target_prefix`) it has no lexicon, unless one is passed.
 
         Args:
             **changes: fields of `decode.Options` and of `TextConfig`.
@@ -283,7 +284,14 @@ class Translator(BaseTranslator):
             ValueError: see `Translator`.
         """
         options, text = split_changes(changes)
-        decoder = self.decoder
+        decoder, tags = self.decoder, ("source_prefix", "target_prefix")
+        has_new_tag = any(
+            list(text.get(name, ())) != list(getattr(self.config, name))
+            for name in tags
+            if name in text
+        )
+        if has_new_tag:
+            text.setdefault("lexicon", None)
         if options:
             changed = decoder.options.replace(**options)
             decoder = make_decoder(self.model, changed, decoder)
@@ -348,8 +356,9 @@ class Translator(BaseTranslator):
     ) -> list[Translation]:
         """Makes translations from decoded segments.
 
-        A segment whose translation lost a protected span, a number or a name,
-        or repeats itself, is decoded again, see `TextConfig`.
+        A segment whose translation lost a protected span, a number, a name or a
+        word of the lexicon, or repeats itself, is decoded again, see
+        `TextConfig`.
 
         Args:
             sources: list of `SegmentedText`, from `encode`.

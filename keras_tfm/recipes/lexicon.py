@@ -16,7 +16,7 @@ import re
 
 from keras_tfm import pipelines
 from keras_tfm.pipelines.names import find_words, key_of
-from keras_tfm.recipes import corpora, user_files, word_pairs
+from keras_tfm.recipes import augmentation, corpora, user_files, word_pairs
 from keras_tfm.recipes.everyday import has_tables, words
 from keras_tfm.recipes.runs import start
 
@@ -51,13 +51,23 @@ class Flags:
     everyday_words: bool = False
     """Whether to add the lists of --everyday-rate."""
     max_count: int = MAX_COUNT
-    """Maximum number of training sentences with a word."""
+    """Maximum number of training sentences with a word, of those that are
+    aligned: 200,000 at most, of up to 15 words."""
     seed: int = 0
     """Draws pairs of a large corpus, and missing test sets."""
 
 
 def main(flags: Flags) -> pipelines.Lexicon:
-    """Writes the lexicon, and returns it."""
+    """Writes the lexicon, and returns it.
+
+    Raises:
+        ValueError: a language has no spaces between words.
+    """
+    if any(map(augmentation.is_spaceless, (flags.source, flags.target))):
+        raise ValueError(
+            "A lexicon needs languages with spaces between words; got --source "
+            f"{flags.source} --target {flags.target}."
+        )
     corpus = corpora.load(
         flags.data,
         flags.source,

@@ -182,16 +182,18 @@ def write_lexicons(
 ) -> None:
     """Writes a lexicon for each direction whose languages have spaces.
 
+    There is none for a fine-tuned model, whose parent knows further words.
+
     Args:
         trained: `translation.Flags` of the run.
         directions: see `direction_flags`.
         out: path of the preset.
     """
-    for direction in directions:
+    for direction in () if trained.init_from else directions:
         corpus = multilingual.load_corpus(direction)
         sides = corpus.source, corpus.target
-        is_spaced = not any(map(augmentation.is_spaceless, sides))
-        if not isinstance(corpus.train, text.Pairs) or not is_spaced:
+        is_encoded = not isinstance(corpus.train, text.Pairs)
+        if is_encoded or any(map(augmentation.is_spaceless, sides)):
             continue
         words = lexicon.make(corpus, bool(trained.everyday_rate), seed=trained.seed)
         name = saving.lexicon_name(direction_name(direction))

@@ -88,3 +88,11 @@ def test_alignments_of_presets_are_those_by_hand(name, limit):
         links = {link for link in hypothesis.alignment if link[1] < count}
         common, total = common + len(links & gold), total + len(links) + len(gold)
     assert 1 - 2 * common / total < limit
+
+
+def test_language_tags_are_no_words():
+    translator = Translator.from_preset("en-it", return_attention=True)
+    result = translator.translate("Where is the station?")
+    assert result.text == "Dov'\u00e8 la stazione?"
+    assert (3, 2) in result.hypotheses[0].alignment
+    assert result.hypotheses[0].alignment[0] == (0, 0)

@@ -53,7 +53,9 @@ def test_a_text_of_one_entry_has_its_translation():
 
 
 def corrected(source, target, links):
-    for edit in sorted(LEXICON.corrections(source, target, links), reverse=True):
+    missing = LEXICON.missing(source, target)
+    edits = LEXICON.corrections(missing, source, target, links)
+    for edit in sorted(edits, reverse=True):
         target = target[: edit.begin] + edit.text + target[edit.end :]
     return target
 
@@ -82,11 +84,37 @@ def test_two_words_replace_two_words():
     assert corrected("ferry tip", "ferro topo", links) == "traghetto mancia"
 
 
+def test_a_name_that_was_copied_is_not_missing():
+    lexicon = Lexicon({"jack": ["Herzbube"], "butcher": ["Metzger"]})
+    for target in ("Ich sah Jack.", "Jacks Auto ist rot."):
+        assert lexicon.missing("I saw Jack.", target) == []
+    assert lexicon.missing("I saw a jack.", "Ich sah Jack.")
+    text = "I saw Butcher."
+    assert lexicon.missing(text, "Ich sah Butcher.") == []
+    assert lexicon.missing(text, "Ich sah Butcher.", lambda word: False)
+
+
+def test_translations_of_several_words_are_for_whole_texts():
+    lexicon = Lexicon({"aufstehen": ["get up"], "hemd": ["shirt", "polo neck"]})
+    assert lexicon.missing("Ich will aufstehen.", "I want to go.") == []
+    assert lexicon.whole("aufstehen", "to go") == "get up"
+    assert lexicon.missing("Ein Hemd", "A polo") == []
+    assert lexicon.missing("Ein Hemd", "A shoe")
+
+
+def test_frequent_words_are_no_translations():
+    lexicon = Lexicon({"bone": ["Knochen"], "out": ["aus", "heraus"]}, ["noch", "aus"])
+    assert lexicon.missing("He has a bone.", "Er hat noch den Bon.")
+    assert lexicon.missing("Get out!", "Geh!") == []
+
+
 def test_a_lexicon_is_read_as_it_was_written(tmp_path):
     file = tmp_path / "lexicon.tsv"
     LEXICON.save(file)
     read = Lexicon.load(file)
     assert read == LEXICON and hash(read) == hash(LEXICON)
+    reverse = Lexicon(dict(reversed(LEXICON.translations.items())), ["la", "nel"])
+    assert reverse == LEXICON and hash(reverse) == hash(LEXICON)
     assert repr(read) == "<Lexicon: 4 words>" and read != Lexicon(WORDS)
 
 
@@ -125,6 +153,8 @@ def test_wrong_arguments_are_rejected():
         Lexicon({"tip": "mancia"})
     with pytest.raises(TypeError, match="must hold str; got 3"):
         Lexicon({"tip": [3]})
+    with pytest.raises(TypeError, match="`frequent` must be a list"):
+        Lexicon({}, "la")
     with pytest.raises(ValueError, match="lone surrogates"):
         Lexicon({"tip": ["\ud800"]})
     with pytest.raises(ValueError, match="`lexicon` must be a `Lexicon` or None"):
@@ -197,6 +227,12 @@ def test_a_corrected_translation_has_scores_and_alignments(translator):
     words = best.text.split()
     place = next(n for n, word in enumerate(words) if "Fähre" in word)
     assert (7, place) in best.alignment
+    texts = {h.text for h in translator.translate("ferry", num_hypotheses=3).hypotheses}
+    assert len(texts) > 1 and "Fähre" in texts
+    longer = translator.replace(lexicon=Lexicon({"ferry": ["die große Fähre"]}))
+    result = longer.translate("ferry", return_attention=True)
+    assert result.text == "die große Fähre"
+    assert result.hypotheses[0].alignment == [(0, 0), (0, 1), (0, 2)]
     assert list(translator.stream(text))[-1] == translator.replace(beam_size=1)(text)
 
 
@@ -207,6 +243,24 @@ def test_a_lexicon_is_saved_with_its_translator(translator, tmp_path):
     assert loaded("ferry") == "Fähre"
     loaded.replace(lexicon=None).save(tmp_path)
     assert Translator.load(tmp_path).config.lexicon is None
+
+
+def test_a_lexicon_is_for_one_target_language(tmp_path):
+    spanish = Translator.from_preset("en-fr", target_language="es")
+    spanish.save(tmp_path)
+    assert Translator.from_preset(tmp_path).config.lexicon == spanish.config.lexicon
+    french = Translator.from_preset(tmp_path, target_language="fr")
+    assert french.config.lexicon is None
+    tag = french.config.source_prefix
+    assert spanish.replace(source_prefix=tag).config.lexicon is None
+    same_tag = spanish.replace(source_prefix=spanish.config.source_prefix)
+    assert same_tag.config.lexicon == spanish.config.lexicon
+
+
+def test_samples_are_not_corrected(translator):
+    options = {"beam_size": 1, "sampling_topk": 0, "num_hypotheses": 4}
+    samples = translator.translate("ferry", seed=1, **options).hypotheses
+    assert len({sample.text for sample in samples}) > 1
 
 
 def test_each_preset_has_the_lexicon_of_its_direction():

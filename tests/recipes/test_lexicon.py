@@ -15,7 +15,7 @@ VERBS = {"sees": "sieht", "finds": "findet", "loves": "liebt"}
 
 def corpus_of(rows):
     pairs = Pairs(*map(list, zip(*rows, strict=True)))
-    held_out = Pairs(["the tree"], ["der Baum"])
+    held_out = Pairs(["bread"], ["das Brot"])
     return corpora.Corpus("toy", "en", "de", pairs, held_out, held_out, "", "", [])
 
 
@@ -43,7 +43,7 @@ def test_lists_come_first_and_have_no_held_out_texts(corpus):
     assert words["mother"] == ["Mutter"] and words["January"] == ["Januar"]
     assert words["dog"][0] == "Hund" and "the mother" not in words
     assert words["see you soon"] == ["bis bald"]
-    assert "the tree" not in words
+    assert "bread" not in words and words["water"] == ["Wasser"]
 
 
 def test_a_corpus_of_other_languages_has_no_lists(corpus):
