@@ -47,6 +47,13 @@ def test_templates_have_the_same_slots_in_all_languages():
         assert {slot.strip("{23}") for slot in slots.pop()} <= set(fillers.FILLERS)
 
 
+def test_german_adjectives_change_without_their_article():
+    pairs = list(words.list_pairs("en", "de")[0])
+    assert ("the neural network", "das neuronale Netz") in pairs
+    assert ("neural network", "neuronales Netz") in pairs
+    assert ("artificial intelligence", "künstliche Intelligenz") in pairs
+
+
 @pytest.mark.parametrize("languages", [("en", "de"), ("fr", "en"), ("it", "es")])
 def test_both_sides_have_the_same_digits_names_and_stand_ins(languages):
     pairs = copies.draw(*languages, 300, seed=1)

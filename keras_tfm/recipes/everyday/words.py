@@ -73,15 +73,19 @@ def _words(source, target):
         sides = row[source], row[target]
         rows.append(sides)
         if row["kind"] == "noun":
-            rows.append(
-                tuple(
-                    re.sub(f"^{ARTICLES[language]}", "", side)
-                    for language, side in zip((source, target), sides, strict=True)
-                )
-            )
+            languages = zip((source, target), sides, strict=True)
+            rows.append(tuple(_without_article(*side) for side in languages))
         elif row["kind"] == "verb" and source == "en":
             rows.append((sides[0].removeprefix("to "), sides[1]))
     return rows
+
+
+def _without_article(language, noun):
+    """A noun alone: "maschinelles Lernen" of "das maschinelle Lernen"."""
+    if language == "de":
+        noun = re.sub(r"^(das \w+e)(?= )", r"\1s", noun)
+        noun = re.sub(r"^(der \w+e)(?= )", r"\1r", noun)
+    return re.sub(f"^{ARTICLES[language]}", "", noun)
 
 
 def _expressions(source, target):
