@@ -170,8 +170,9 @@ class Lexicon:
 
         Returns:
             `target` if it is a translation of the entry, or one with an article
-            before it; else the first translation, with the punctuation of the
-            source. None if there is no such entry.
+            before it; else the first translation, with the marks before the
+            target, such as those of Spanish, and after the source. None if
+            there is no such entry.
         """
         match = _ENTRY.search(source)
         key = key_of(match[0]) if match else ""
@@ -184,7 +185,13 @@ class Lexicon:
             if words[has_article:] == parts:
                 return target
         text = self._texts[key][0]
-        return source[: match.start()] + _like(match[0], text) + source[match.end() :]
+        leading, trailing = "", source[match.end() :]
+        if target_match := _ENTRY.search(target):
+            leading = target[: target_match.start()]
+            target_marks = target[target_match.end() :]
+            if target_marks.split() == trailing.split():  # but for spaces
+                trailing = target_marks
+        return leading + _like(match[0], text) + trailing
 
     def missing(
         self,

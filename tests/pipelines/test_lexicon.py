@@ -43,7 +43,10 @@ def test_words_have_their_number_and_place():
 
 def test_a_text_of_one_entry_has_its_translation():
     assert LEXICON.whole("tip", "topo") == "mancia"
-    assert LEXICON.whole("¡Tip!", "Topo") == "¡Mancia!"
+    assert LEXICON.whole("¡Tip!", "Topo!") == "Mancia!"
+    assert LEXICON.whole("Tip!", "¡Topo") == "¡Mancia!"
+    assert LEXICON.whole("Tip", "...") == "Mancia"
+    assert LEXICON.whole("Tip!", "Topo\u00a0!") == "Mancia\u00a0!"
     assert LEXICON.whole("tip", "la punta") == "la punta"
     assert LEXICON.whole("give up.", "dare su") == "arrendersi."
     assert LEXICON.whole("tip", "la punta del naso") == "mancia"
