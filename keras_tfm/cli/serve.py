@@ -154,10 +154,11 @@ def _names(flags):
     names = [flags.name or pathlib.PurePath(model).name for model in models]
     for name in names:
         # Braces would be a pattern of all names.
-        if not re.fullmatch(r"[^/{}\x00-\x1f\x7f]+", name) or name in (".", ".."):
+        is_part = re.fullmatch(r"[^/{}\x00-\x1f\x7f\ud800-\udfff]+", name)
+        if not is_part or name in (".", ".."):
             raise ValueError(
-                "--name must be one part of a path in URLs, without slashes, braces "
-                f"and control characters; got {name!r}."
+                "--name must be one part of a path in URLs, in UTF-8, without slashes, "
+                f"braces and control characters; got {name!r}."
             )
         if names.count(name) > 1:
             raise ValueError(f"MODEL must have different names; got {name!r} twice.")

@@ -22,6 +22,7 @@ from keras_tfm.file_reading import read_json, reading
 from keras_tfm.pipelines.lexicon import Lexicon
 from keras_tfm.pipelines.text_config import TextConfig
 from keras_tfm.pipelines.texts import check_vocabulary_size
+from keras_tfm.text.files import open_binary
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 
 if TYPE_CHECKING:
@@ -172,16 +173,17 @@ def read_words(folder: pathlib.Path, direction: str = "") -> dict[str, Any]:
             has that, else `lexicon.tsv`.
 
     Raises:
+        FileNotFoundError: a folder, a pipe or a broken link has its name.
         ValueError: a file is damaged.
     """
     words: dict[str, Any] = {}
     file = folder / KNOWN_WORDS
-    if file.is_file():
-        with reading(file, "words, one a line"):
-            lines = file.read_text(encoding="utf-8-sig").splitlines()
+    if os.path.lexists(file):
+        with reading(file, "words, one a line"), open_binary(file) as content:
+            lines = content.read().decode("utf-8-sig").splitlines()
         words["known_words"] = [line.strip() for line in lines if line.strip()]
     for name in (lexicon_name(direction), LEXICON):
-        if (folder / name).is_file():
+        if os.path.lexists(folder / name):  # else a broken link would be none
             words["lexicon"] = Lexicon.load(folder / name)
             break
     return words

@@ -1,5 +1,7 @@
 """Rare words are corrected by a lexicon."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from keras_tfm.pipelines import Lexicon, Translator, presets
 from keras_tfm.pipelines.alignment import token_words
 from keras_tfm.pipelines.finishing import finish_segment
 from keras_tfm.pipelines.lexicon import are_related, words_of
+from keras_tfm.pipelines.saving import read_words
 
 pytestmark = pytest.mark.backend("torch")  # text, which no backend changes
 WORDS = {"tip": ["mancia", "punta"], "ferry": ["traghetto"], "small": ["piccolo"]}
@@ -149,6 +152,18 @@ def test_a_damaged_lexicon_is_named(tmp_path, content, message):
     with pytest.raises(ValueError, match="lexicon.tsv") as error:
         Lexicon.load(file)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["lexicon.tsv", "known_words.txt"])
+def test_what_is_no_file_is_not_taken_for_a_missing_one(name, tmp_path):
+    (tmp_path / name).symlink_to(tmp_path / "no-such-file")
+    with pytest.raises(FileNotFoundError, match=f"{name}.*which is no file"):
+        read_words(tmp_path)
+    (tmp_path / name).unlink()
+    assert read_words(tmp_path) == {}
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match=f"{name}.*which is no file"):
+        read_words(tmp_path)
 
 
 def test_wrong_arguments_are_rejected():
