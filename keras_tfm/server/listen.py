@@ -59,7 +59,8 @@ def _check_threads():
     except RuntimeError as error:
         raise OSError(
             f"A server needs {MIN_THREADS} threads, more than this process may start. "
-            "Raise the limit of processes (`ulimit -u`), or that of the container."
+            "Raise the limit of processes (`ulimit -u`) or of memory (`ulimit -v`), or "
+            "that of the container."
         ) from error
     finally:
         end.set()
