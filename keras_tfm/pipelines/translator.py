@@ -284,19 +284,17 @@ class Translator(BaseTranslator):
             ValueError: see `Translator`.
         """
         options, text = split_changes(changes)
-        decoder, tags = self.decoder, ("source_prefix", "target_prefix")
-        has_new_tag = any(
-            list(text.get(name, ())) != list(getattr(self.config, name))
-            for name in tags
-            if name in text
+        decoder, config = self.decoder, dataclasses.replace(self.config, **text)
+        tags, new_tags = (
+            (c.source_prefix, c.target_prefix) for c in (self.config, config)
         )
-        if has_new_tag:
-            text.setdefault("lexicon", None)
+        if tags != new_tags and "lexicon" not in text:
+            config = dataclasses.replace(config, lexicon=None)
         if options:
             changed = decoder.options.replace(**options)
             decoder = make_decoder(self.model, changed, decoder)
         translator = copy.copy(self)
-        _configure(translator, dataclasses.replace(self.config, **text), decoder)
+        _configure(translator, config, decoder)
         if decoder is self.decoder:
             translator._decoders = self._decoders
         return translator

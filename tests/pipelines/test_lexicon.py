@@ -271,6 +271,8 @@ def test_a_lexicon_is_for_one_target_language(tmp_path):
     assert french.config.lexicon is None
     tag = french.config.source_prefix
     assert spanish.replace(source_prefix=tag).config.lexicon is None
+    with pytest.raises(ValueError, match="`source_prefix` must be a list"):
+        spanish.replace(source_prefix=3)
     same_tag = spanish.replace(source_prefix=spanish.config.source_prefix)
     assert same_tag.config.lexicon == spanish.config.lexicon
 

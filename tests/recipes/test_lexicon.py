@@ -1,11 +1,12 @@
 """Lexicons of corpora, and of the recipe's lists."""
 
+import dataclasses
 import itertools
 
 import pytest
 
 from keras_tfm.pipelines import Lexicon
-from keras_tfm.recipes import corpora, lexicon
+from keras_tfm.recipes import corpora, lexicon, multilingual, preset, translation
 from keras_tfm.text import Pairs
 
 pytestmark = pytest.mark.backend("torch")
@@ -61,3 +62,18 @@ def test_the_command_writes_a_file(corpus, tmp_path, capsys):
     lexicon.main(lexicon.Flags(data=str(folder), out=str(out)))
     assert Lexicon.load(out).translations["house"][0] == "Haus"
     assert "words" in capsys.readouterr().out
+
+
+def test_a_preset_has_a_lexicon_of_each_direction(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(multilingual, "load_corpus", lambda flags: corpus)
+    flags = translation.Flags(data="tatoeba")
+    preset.write_lexicons(
+        dataclasses.replace(flags, init_from="en-de"), [flags], tmp_path
+    )
+    assert not list(tmp_path.iterdir())
+    preset.write_lexicons(flags, [flags], tmp_path)
+    assert Lexicon.load(tmp_path / "lexicon.tsv").translations["cat"][0] == "Katze"
+    french = dataclasses.replace(flags, target="fr")
+    preset.write_lexicons(flags, [flags, french], tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"lexicon.tsv", "lexicon.en-de.tsv", "lexicon.en-fr.tsv"}
