@@ -24,7 +24,10 @@ class Unavailable(Exception):
 
 def too_late(timeout: float) -> str:
     """Returns the message of an answer that took too long; status 504."""
-    return f"There was no answer within {timeout:g} seconds. Send shorter texts."
+    return (
+        f"There was no answer within {timeout:g} seconds. Send shorter texts, or try "
+        "again later."
+    )
 
 
 def error_response(

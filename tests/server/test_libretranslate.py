@@ -73,7 +73,7 @@ def test_two_models_have_one_timeout_together():
     client.app = make_apps(models, Limits(timeout=1.0))
     assert client.send("/translate", body("a", "en", "fr")).status_code == 200
     error = client.error(504, "/translate", body("a", "de", "fr"))
-    assert error == "There was no answer within 1 seconds. Send shorter texts."
+    assert error.startswith("There was no answer within 1 seconds.")
 
 
 def test_texts_are_translated_by_the_model_of_their_languages(client, models):
