@@ -1,15 +1,20 @@
 """A translator that many requests share."""
 
 import asyncio
+import concurrent.futures
+import functools
+import os
 from collections.abc import Callable, Hashable, Sequence
 
 from keras_tfm.pipelines.finishing import time_check, warm_up
+from keras_tfm.pipelines.segmentation import SegmentedText
 from keras_tfm.pipelines.translation import Translation
 from keras_tfm.pipelines.translator import Translator
 from keras_tfm.runtime.continuous import SOURCE_BUCKETS, ContinuousDecoder
 from keras_tfm.runtime.decoder import Decoder
 
 SECOND_PASS = 2  # lengths
+LONG = 32  # segments of a request, above which other threads assemble it
 
 
 class SharedTranslator:
@@ -52,6 +57,9 @@ class SharedTranslator:
             batch_size,
             target_prefix=translator.config.target_prefix,
         )
+        # Their second pass may take a minute, and other requests need a thread.
+        threads = max(1, (os.cpu_count() or 1) // 2)
+        self._long = concurrent.futures.ThreadPoolExecutor(threads, "long requests")
 
     def __repr__(self) -> str:
         return f"<SharedTranslator: {self.translator!r}>"
@@ -87,9 +95,28 @@ class SharedTranslator:
             ValueError, TypeError: see `Translator.translate`.
             TimeoutError: translating took longer than `timeout`.
         """
-        check_time = time_check(timeout, len(texts))
+        return await self.decode(self.translator.encode(texts), timeout, group)
+
+    async def decode(
+        self,
+        sources: Sequence[SegmentedText],
+        timeout: float | None = None,
+        group: Hashable = None,
+    ) -> list[Translation]:
+        """Translates the encoded texts of one request.
+
+        Args:
+            sources: list of `SegmentedText`, from `Translator.encode`.
+            timeout, group: see `translate`.
+
+        Returns:
+            list of `Translation`, in the order of the texts.
+
+        Raises:
+            TimeoutError: see `translate`.
+        """
+        check_time = time_check(timeout, len(sources))
         group = object() if group is None else group
-        sources = self.translator.encode(texts)
         futures = [
             asyncio.wrap_future(self._decoder.submit(segment.ids, group))
             for source in sources
@@ -103,9 +130,11 @@ class SharedTranslator:
             for future in futures:
                 future.cancel()
         # It may decode again, and must not block the event loop.
-        return await asyncio.to_thread(
+        assemble = functools.partial(
             self.translator.assemble, sources, decoded, check_time=check_time
         )
+        threads = self._long if len(futures) > LONG else None
+        return await asyncio.get_running_loop().run_in_executor(threads, assemble)
 
     def prepare(self) -> None:
         """Compiles the functions that are needed to translate any text.
@@ -136,3 +165,4 @@ class SharedTranslator:
     def close(self) -> None:
         """Rejects further texts, and waits for those that are being decoded."""
         self._decoder.close()
+        self._long.shutdown()

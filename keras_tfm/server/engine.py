@@ -1,5 +1,7 @@
 """Answers jobs with a model: batches of them, or each with others in flight."""
 
+import asyncio
+import concurrent.futures
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -166,6 +168,7 @@ class Engine:
         can_share = isinstance(self.model, Translator) and batch_size > 1
         if can_share and SharedTranslator.supports(self.model):
             self.shared = SharedTranslator(self.model, batch_size)
+        self._reader = concurrent.futures.ThreadPoolExecutor(1, "reader")
 
     def close(self) -> None:
         """Ends the threads of the engine when the last answer has been sent.
@@ -176,6 +179,7 @@ class Engine:
         self.is_closed = True
         if self.shared is not None:
             self.shared.close()
+        self._reader.shutdown()
 
     def describe(self) -> dict[str, Any]:
         """Returns what the model can do, as JSON values."""
@@ -250,11 +254,9 @@ class Engine:
             job: `Job` that `can_share` accepts.
         """
         try:
-            await self._turns.wait(job.request)
-            self._check_lengths(job.texts)
-            translations = await self.shared.translate(
-                job.texts, self.timeout, job.request
-            )
+            async with self._turns.take(job.request):
+                sources = await _read(self, job.texts)
+            translations = await self.shared.decode(sources, self.timeout, job.request)
         except (*ERRORS, TimeoutError) as error:
             return error
         return [_translation_json(translation) for translation in translations]
@@ -363,6 +365,19 @@ class Engine:
                 f"{limit} tokens; got {len(texts)} texts of up to {longest} tokens. "
                 "Send them one by one."
             )
+
+
+async def _read(engine, texts):
+    """Tokenizes texts; long ones in a thread, so that the event loop passes on
+    what other requests wait for."""
+
+    def read():
+        engine._check_lengths(texts)
+        return engine.model.encode(texts)
+
+    if sum(map(len, texts)) <= PAGE:
+        return read()
+    return await asyncio.get_running_loop().run_in_executor(engine._reader, read)
 
 
 def _by_job(jobs, answers):

@@ -53,7 +53,7 @@ class LocalClient:
         # Their own threads: other answers must not wait for long steps.
         self._streams = concurrent.futures.ThreadPoolExecutor(None, "streams")
         self._tasks: set[asyncio.Task] = set()  # asyncio keeps no reference
-        # Text is tokenized on this loop, so that HTTP stays responsive.
+        # Short texts are tokenized on this loop, so that HTTP stays responsive.
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()

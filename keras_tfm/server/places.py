@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Hashable, Iterator
+from collections.abc import AsyncIterator, Hashable, Iterator
 
 from keras_tfm.runtime.round_robin import RoundRobin
 from keras_tfm.server.errors import FULL, Unavailable
@@ -37,15 +37,16 @@ class Places:
 class Turns:
     """Turns of requests on one event loop.
 
-    While the texts of a job are tokenized, for up to a second, nothing else
-    happens on the loop. So the jobs of a large request let others go first.
+    To tokenize the texts of a job takes up to a second. So one job does so at a
+    time, and the jobs of a large request let others go first.
     """
 
     def __init__(self):
-        self._waiting, self._is_giving = RoundRobin(), False
+        self._waiting, self._is_taken = RoundRobin(), False
 
-    async def wait(self, request: Hashable = None) -> None:
-        """Waits for the turn of a request, which lasts until the next `await`.
+    @contextlib.asynccontextmanager
+    async def take(self, request: Hashable = None) -> AsyncIterator[None]:
+        """Waits for a turn, which lasts as long as a `with` block.
 
         Args:
             request: hashable, the same for all its jobs; None for one of its
@@ -54,16 +55,20 @@ class Turns:
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         self._waiting.append(turn, turn if request is None else request)
-        if not self._is_giving:
-            self._is_giving = True
-            loop.call_soon(self._give, loop)
-        await turn
+        if not self._is_taken:
+            self._is_taken = True
+            loop.call_soon(self._give)
+        try:
+            await turn
+            yield
+        finally:
+            if not turn.cancelled():  # else its client left before its turn
+                loop.call_soon(self._give)
 
-    def _give(self, loop):
-        """Lets one job go on, and another one when the loop has run it."""
-        self._is_giving = bool(self._waiting)
-        if self._waiting:
+    def _give(self):
+        while self._waiting:
             turn = self._waiting.pop()
-            if not turn.done():  # else its client has gone
+            if not turn.done():
                 turn.set_result(None)
-            loop.call_soon(self._give, loop)
+                return
+        self._is_taken = False

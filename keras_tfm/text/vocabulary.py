@@ -15,6 +15,9 @@ from keras_tfm.text.subword_vocabulary import SubwordVocabulary, text_list
 
 # Of the characters of a text: the default of SentencePiece.
 CHARACTER_COVERAGE = 0.9995
+# Texts that are encoded one by one: for a list SentencePiece starts threads,
+# which takes milliseconds on a busy machine.
+MAX_SINGLE = 64
 _LANGUAGE_TAG = re.compile(r"<2([A-Za-z0-9_-]+)>")
 
 
@@ -171,7 +174,10 @@ class Vocabulary(SubwordVocabulary):
         Raises:
             TypeError: `texts` is one string.
         """
-        return self._processor.encode(text_list(texts), num_threads=-1)
+        texts = text_list(texts)
+        if len(texts) <= MAX_SINGLE and all(isinstance(text, str) for text in texts):
+            return [self._processor.encode(text) for text in texts]
+        return self._processor.encode(texts, num_threads=-1)
 
     def encode_sampled(
         self, texts: Sequence[str], alpha: float, seed: int
@@ -229,12 +235,10 @@ class Vocabulary(SubwordVocabulary):
     def _decode(self, rows):
         ends = [[*row, self.end_id].index(self.end_id) for row in rows]
         skipped = (self.pad_id, self.start_id)
-        return self._processor.decode(
-            [
-                [index for index in row[:end] if index not in skipped]
-                for row, end in zip(rows, ends, strict=True)
-            ]
-        )
+        return [
+            self._processor.decode([i for i in row[:end] if i not in skipped])
+            for row, end in zip(rows, ends, strict=True)
+        ]
 
     _join = _decode
 

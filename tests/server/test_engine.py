@@ -1,6 +1,7 @@
 """The engine, and the client that runs it in the server process."""
 
 import asyncio
+import concurrent.futures
 import gc
 import itertools
 import threading
@@ -221,6 +222,35 @@ def test_texts_are_decoded_again_only_within_the_timeout(translator, monkeypatch
     with pytest.raises(TimeoutError, match="`timeout` must allow .* 50 seconds for 1"):
         asyncio.run(shared.translate(["a house of {name}"], timeout=50))
     assert asyncio.run(shared.translate(["a house of {name}"], timeout=1e9))
+    shared.close()
+
+
+def test_the_second_pass_of_a_long_request_delays_no_other(translator, monkeypatch):
+    shared, assemble = SharedTranslator(translator, batch_size=4), Translator.assemble
+    is_reached, released = threading.Event(), threading.Event()
+
+    def slowly(self, sources, decoded, **options):
+        if len(sources) > 1:
+            is_reached.set()
+            assert released.wait(60)
+        return assemble(self, sources, decoded, **options)
+
+    monkeypatch.setattr(Translator, "assemble", slowly)
+
+    async def ask():
+        threads = concurrent.futures.ThreadPoolExecutor(1)
+        asyncio.get_running_loop().set_default_executor(threads)
+        long = asyncio.ensure_future(shared.translate(["a house"] * 40))
+        while not is_reached.is_set():
+            await asyncio.sleep(0.01)
+        try:
+            return await asyncio.wait_for(shared.translate(["a house"]), 20), long
+        finally:
+            released.set()
+            assert len(await long) == 40
+
+    [short], long = asyncio.run(ask())
+    assert short.text == long.result()[0].text
     shared.close()
 
 

@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+import timeit
 
 import keras
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from keras_tfm.text import Vocabulary, learning
 from keras_tfm.text.learning import training_lines
+from keras_tfm.text.vocabulary import MAX_SINGLE
 
 pytestmark = pytest.mark.backend("torch")  # no backend is involved
 
@@ -414,3 +416,19 @@ def test_a_vocabulary_is_called_with_one_text_or_several(vocabulary):
     assert vocabulary(["a house", "a house"]) == [ids, ids]
     assert len(vocabulary) == vocabulary.size
     assert repr(vocabulary) == f"<Vocabulary: {vocabulary.size:,} tokens>"
+
+
+def test_a_text_is_encoded_and_decoded_without_threads_of_its_own(small):
+    texts = ["a small house", "", "caf\u00e9 \0 \U0001f389"]
+    many = small.encode(texts * MAX_SINGLE)
+    assert small.encode(texts) * MAX_SINGLE == many
+    assert small.decode(small.encode(texts)) == small.decode(many)[:3]
+    processor, [ids] = small._processor, small.encode(texts[:1])
+    pairs = [
+        (lambda: small.encode(texts[:1]), lambda: processor.encode(texts[0])),
+        (lambda: small.decode([ids]), lambda: processor.decode(ids)),
+    ]
+    for checked, direct in pairs:  # a thread takes a hundred times as long
+        assert min(timeit.repeat(checked, number=50)) < 15 * min(
+            timeit.repeat(direct, number=50)
+        )
