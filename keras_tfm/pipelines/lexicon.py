@@ -21,6 +21,7 @@ SHARED_LETTERS, SHARED_PART = 3, 0.65
 PART_LETTERS = 4  # of a word that may be a part of a compound
 GENITIVE = 2  # letters that a name may have more
 _SEPARATORS = frozenset("\t\n\r\ufeff")  # of the file
+_INVERTED = dict.fromkeys(map(ord, "\u00bf\u00a1"))  # marks of Spanish
 _ENTRY = re.compile(r"[^\W_](?:.*[^\W_])?", re.DOTALL)  # without outer punctuation
 
 
@@ -171,8 +172,8 @@ class Lexicon:
         Returns:
             `target` if it is a translation of the entry, or one with an article
             before it; else the first translation, with the marks before the
-            target, such as those of Spanish, and after the source. None if
-            there is no such entry.
+            target, such as those of Spanish, or else before the source, and
+            those after the source. None if there is no such entry.
         """
         match = _ENTRY.search(source)
         key = key_of(match[0]) if match else ""
@@ -185,9 +186,10 @@ class Lexicon:
             if words[has_article:] == parts:
                 return target
         text = self._texts[key][0]
-        leading, trailing = "", source[match.end() :]
+        leading = source[: match.start()].translate(_INVERTED)
+        trailing = source[match.end() :]
         if target_match := _ENTRY.search(target):
-            leading = target[: target_match.start()]
+            leading = target[: target_match.start()] or leading
             target_marks = target[target_match.end() :]
             if target_marks.split() == trailing.split():  # but for spaces
                 trailing = target_marks

@@ -75,7 +75,7 @@ class LibreTranslate:
 
     Args:
         services: `Service` of each model. Those without a source and a target
-            language are left out.
+            language are left out, and those that detect languages themselves.
     """
 
     def __init__(self, services: Sequence[Service]):
@@ -102,7 +102,9 @@ class LibreTranslate:
             for service in self.services:
                 description = await service.describe()
                 languages = tuple(description["languages"])
-                if description["kind"] == "translation" and len(languages) == 2:
+                if description["kind"] != "translation" or len(languages) != 2:
+                    continue
+                if AUTO not in languages:  # else the languages are not known
                     pairs.setdefault(languages, service)
             self._pairs = pairs
         return self._pairs

@@ -49,6 +49,8 @@ def test_a_text_of_one_entry_has_its_translation():
     assert LEXICON.whole("¡Tip!", "Topo!") == "Mancia!"
     assert LEXICON.whole("Tip!", "¡Topo") == "¡Mancia!"
     assert LEXICON.whole("Tip", "...") == "Mancia"
+    assert LEXICON.whole("\u201eTip\u201c", "Topo") == "\u201eMancia\u201c"
+    assert LEXICON.whole("\u201eTip\u201c", "\u00abTopo") == "\u00abMancia\u201c"
     assert LEXICON.whole("Tip!", "Topo\u00a0!") == "Mancia\u00a0!"
     assert LEXICON.whole("tip", "la punta") == "la punta"
     assert LEXICON.whole("give up.", "dare su") == "arrendersi."

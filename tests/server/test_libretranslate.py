@@ -118,6 +118,20 @@ def test_languages_are_detected(client):
     assert {language["language"] for language in less_likely} == {"en", "fr"}
 
 
+def test_a_model_that_detects_languages_itself_is_not_used(client, models):
+    from keras_tfm.server.app import make_apps
+
+    detecting = {"auto-fr": Renaming(("auto", "fr"))}
+    client.app = make_apps(detecting | models, Limits(**LIMITS))
+    languages = client.send("/languages").json()
+    assert [language["code"] for language in languages] == ["de", "en", "fr"]
+    answer = client.send("/translate", body([ENGLISH], "auto", "fr")).json()
+    assert answer["translatedText"] == [f"{ENGLISH}|fr0"]
+    # Alone it would have one language to detect, and translate nothing.
+    client.app = make_apps(detecting, Limits(**LIMITS))
+    client.error(501, "/translate", body(ENGLISH, "auto", "fr"))
+
+
 def test_detection_needs_its_library(client, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "py3langid.langid", None)
     error = client.error(501, "/translate", body("a", "auto"))
