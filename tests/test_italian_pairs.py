@@ -1,10 +1,14 @@
 """The tool that makes Italian training pairs."""
 
+import pathlib
+
 import pytest
 
-from tools import italian_pairs
+from tools import everyday, italian_pairs
 
 pytestmark = pytest.mark.backend("torch")  # no computation: one is enough
+
+EVERYDAY_ITALIAN = pathlib.Path("tools/everyday_italian.tsv")
 
 
 def test_sentences_with_words_that_apertium_does_not_know_are_dropped():
@@ -44,3 +48,14 @@ def test_sources_of_doubtful_targets_are_marked_and_bad_targets_dropped():
         ("The season is pretty.", "La stagione è bella."),
         ("~ Of my father.", "Di mio padre."),
     ]
+
+
+def test_pairs_written_for_training_have_no_everyday_input():
+    lines = EVERYDAY_ITALIAN.read_text(encoding="utf-8").splitlines()
+    pairs = [line.split("\t") for line in lines]
+    assert len(pairs) > 4_000 and {len(pair) for pair in pairs} == {2}
+    assert all(text == text.strip() and text for pair in pairs for text in pair)
+    for column, direction in enumerate(("en-it", "it-en")):
+        cases = everyday.read_cases(everyday.FOLDER / f"{direction}.tsv")
+        inputs = {case.source.casefold() for case in cases}
+        assert not inputs & {pair[column].casefold() for pair in pairs}

@@ -78,8 +78,10 @@ class Int8Weight:
         """
         # The infinity norm of PyTorch takes 15 times as long.
         peak = x.abs().amax(-1, keepdim=True).clamp_min(TINY)
-        # Half a unit more, since the conversion truncates.
-        integers = (x * (LARGEST / peak)).add_(ZERO + 0.5).to(torch.uint8)
+        # PyTorch converts to signed integers three to five times as fast as to
+        # unsigned ones. Inverting their first bit then adds 128.
+        signed = (x * (LARGEST / peak)).round_().to(torch.int8)
+        integers = signed.view(torch.uint8).bitwise_xor_(ZERO)
         product = torch.ops.onednn.qlinear_pointwise(
             *(integers, 1.0, ZERO, self.packed, self.scales, self.zeros, None),
             *(1.0, 0, torch.float32, "none", [], ""),
