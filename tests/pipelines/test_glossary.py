@@ -148,7 +148,7 @@ def test_terms_among_protected_spans_take_linear_time(preset):
         assert translator._mark(text).text.count("\U000f0000") == count
         return time.process_time() - begin
 
-    assert seconds(8_000) < 10 * max(seconds(1_000), 0.02)
+    assert seconds(8_000) < 30 * max(seconds(1_000), 0.02)  # not 64 times
 
 
 def test_terms_of_many_lengths_are_found_in_little_time():
