@@ -114,7 +114,7 @@ def run_folder(out: pathlib.Path) -> Iterator[None]:
 
     Args:
         out: path of the run folder. Created if it does not exist; removed if
-            nothing but a vocabulary was written to it.
+            it was empty and nothing but a vocabulary was written to it.
 
     Raises:
         ValueError: another process trains in the folder.
@@ -122,6 +122,7 @@ def run_folder(out: pathlib.Path) -> Iterator[None]:
         OSError: the same, when the disk is full.
     """
     is_first = processes.is_first_process()
+    is_new = not _names_in(out) - {folder_lock.FILE_NAME}
     if is_first:
         folder_lock.lock_folder(out, "out")
     processes.wait_for_all("run folder")
@@ -143,10 +144,14 @@ def run_folder(out: pathlib.Path) -> Iterator[None]:
         raise
     finally:
         if is_first:
-            names = {path.name for path in out.iterdir()}
-            if names <= {folder_lock.FILE_NAME, VOCABULARY}:
+            is_unused = _names_in(out) <= {folder_lock.FILE_NAME, VOCABULARY}
+            if is_new and is_unused and out.is_dir():  # else it was deleted
                 shutil.rmtree(out)
             folder_lock.unlock_folder(out)
+
+
+def _names_in(folder):
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
 def _how_to_resume(out):

@@ -2,6 +2,7 @@
 
 import errno
 import runpy
+import shutil
 
 import keras
 import pytest
@@ -155,6 +156,21 @@ def test_a_run_folder_is_locked_and_removed_if_it_stays_empty(tmp_path, monkeypa
     assert (out / "file").exists()
     with runs.run_folder(out):  # unlocked again
         pass
+
+
+def test_an_error_keeps_the_files_that_a_run_folder_had(tmp_path):
+    vocabulary = tmp_path / runs.VOCABULARY
+    vocabulary.write_bytes(b"of the user")
+    with pytest.raises(ValueError, match="bad input"), runs.run_folder(tmp_path):
+        raise ValueError("bad input")
+    assert vocabulary.read_bytes() == b"of the user"
+
+
+def test_the_error_of_a_run_whose_folder_was_deleted_is_raised(tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(ValueError, match="bad input"), runs.run_folder(out):
+        shutil.rmtree(out)
+        raise ValueError("bad input")
 
 
 def test_the_seconds_of_an_epoch_include_those_before_a_resume(monkeypatch):
